@@ -45,6 +45,7 @@ def bounds(least: float, most: float | None = None) -> Parameter:
 
 
 Count = Annotated[int, bounds(1)]
+NotNegative = Annotated[int, bounds(0)]
 RowNumber = Annotated[int, bounds(0, MAX_ROWS - 1)]
 RowCount = Annotated[int, bounds(1, MAX_ROWS)]
 Share = Annotated[float, bounds(0, 1)]
@@ -77,9 +78,10 @@ class Batching(Options):
         )
 
 
-class Sampling(Batching):
-    """How a model writes."""
+class Requests(Options):
+    """How a model behind a server is asked."""
 
+    concurrency: Whole = default(Batching, "concurrency", 32)
     temperature: Number = option("Sampling temperature; 0 is greedy.", default=1.0, ge=0)
     max_new_tokens: Whole = option("Longest output, in tokens.", default=1024, ge=1)
     no_seed: bool = option("Send a server no seeds (vLLM crashes on them on a CPU); runs then differ.", default=False)
@@ -100,6 +102,10 @@ class Sampling(Batching):
             "seed": None if self.no_seed else "auto",
         }
         return Server(url, name, **own | more)
+
+
+class Sampling(Requests, Batching):
+    """How a model writes, behind a server or in this process."""
 
     def load(self, path: str | Path) -> "LocalPredictor":
         """The model of a folder or a name on the Hub, in this process."""

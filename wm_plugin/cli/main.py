@@ -33,6 +33,14 @@ VERBS: dict[str, dict[str, str] | str] = {
     "doctor": "wm_plugin.cli.doctor:doctor",
     "masks": "wm_plugin.cli.masks:masks",
     "train": "wm_plugin.cli.train:train",
+    "data": {
+        "convert": "wm_plugin.cli.data.convert:convert",
+        "inspect": "wm_plugin.cli.data.inspect:inspect",
+        "filter": "wm_plugin.cli.data.filter:filter",
+        "expand": "wm_plugin.cli.data.expand:expand",
+        "easy": "wm_plugin.cli.data.easy:easy",
+        "build": "wm_plugin.cli.data.build:build",
+    },
     "env": {
         "list": "wm_plugin.cli.env.list:list_worlds",
         "check": "wm_plugin.cli.env.check:check",
@@ -55,9 +63,21 @@ VERBS: dict[str, dict[str, str] | str] = {
         "weights": "wm_plugin.cli.lab.weights:weights",
         "perplexity": "wm_plugin.cli.lab.perplexity:perplexity",
         "audit": "wm_plugin.cli.lab.audit:audit",
+        "synthesize": "wm_plugin.cli.lab.synthesize:synthesize",
+        "mix": "wm_plugin.cli.lab.mix:mix",
+        "alternatives": "wm_plugin.cli.lab.alternatives:alternatives",
+        "reflect": "wm_plugin.cli.lab.reflect:reflect",
+        "fictional": "wm_plugin.cli.lab.fictional:fictional",
+        "scenarios": "wm_plugin.cli.lab.scenarios:scenarios",
+        "control": "wm_plugin.cli.lab.control:control",
+        "context": "wm_plugin.cli.lab.context:context",
+        "best": "wm_plugin.cli.lab.best:best",
+        "prompts": "wm_plugin.cli.lab.prompts:prompts",
+        "search-prompts": "wm_plugin.cli.lab.search_prompts:search_prompts",
     },
 }
 GROUPS = {
+    "data": "Training data: rollouts of any format to trajectories, and trajectories to what trainers read.",
     "env": "Worlds: those of this package by name, yours as package.module:Class.",
     "eval": "What a world model, or an agent that has one, can do.",
     "lab": "What serves the study of one paper.",
@@ -114,10 +134,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: list[str]) -> int:
-    if argv[:1] == ["data"]:
-        from wm_plugin.cli import legacy
-
-        return legacy.run(argv)
     if argv[:1] == ["train"]:  # its flags are the trainer's
         from wm_plugin.cli.train import train
 

@@ -26,6 +26,10 @@ def show(result: Mapping[str, Any], indent: str = "") -> None:
         if name == "ok" or value in (None, {}, []):
             continue
         label = f"{indent}{name.replace('_', ' ')}"
+        if name == "notes":
+            for note in value:
+                print(f"{indent}note: {note}")
+            continue
         if isinstance(value, Mapping):
             print(f"{label}:")
             show(value, f"{indent}  ")
@@ -42,7 +46,8 @@ def table(rows: Sequence[Mapping[str, Any]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    names = list(dict.fromkeys(name for row in rows for name, value in row.items() if value not in (None, "")))
+    columns = dict.fromkeys(name for row in rows for name in row)
+    names = [name for name in columns if any(row.get(name) not in (None, "") for row in rows)]
     made = Table(box=None, pad_edge=False)
     for name in names:
         numbers = all(isinstance(row.get(name), int | float | None) for row in rows)

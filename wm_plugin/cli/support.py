@@ -1,5 +1,6 @@
 """Shared by the verbs: find a world, read files, show progress on a terminal, place intermediate results."""
 
+import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from wm_plugin.errors import UserError
 from wm_plugin.runtime.texts import read_text
-from wm_plugin.untrusted import loads
+from wm_plugin.untrusted import encodable, loads
 
 if TYPE_CHECKING:
     from wm_plugin.worlds.simulated_world import SimulatedWorld
@@ -89,6 +90,25 @@ def read_block(path: str, flag: str, key: str, make: Callable[[Any], T]) -> T:
         return make(values)
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
+
+
+def reward_arguments(name: str, text: str, flag: str) -> dict[str, Any]:
+    """The arguments of a reward, as JSON. Where a judge fails it gives no score; a trainer would count the lowest one."""
+    from wm_plugin.rewards import REWARDS
+    from wm_plugin.rewards.judge import JudgedReward
+
+    arguments = read_json(text, flag)
+    reward = REWARDS.get(name)
+    judges = isinstance(reward, type) and issubclass(reward, JudgedReward)
+    return {"failed": math.nan, "no_verdict": math.nan, **arguments} if judges else arguments
+
+
+def token_counter(path: str) -> Callable[[str], int]:
+    """A function that counts the tokens of a text with the tokenizer at `path`, without special tokens."""
+    from wm_plugin.tokens.tokenizer import load_tokenizer
+
+    tokenizer = load_tokenizer(path, field="--tokenizer")
+    return lambda text: len(tokenizer(encodable(text), add_special_tokens=False).input_ids)
 
 
 def read_json(text: str, flag: str) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from support.pipelines import variants
-from wm_plugin.cli.legacy import make_parser
 from wm_plugin.cli.main import main, parse
 from wm_plugin.errors import UserError
 from wm_plugin.lab.evaluation.measures import Evaluation, Measure, write_result
@@ -48,9 +47,7 @@ def test_each_call_of_wm_has_flags_that_there_are(name, host, sets):
     for step in steps_of(name, host, sets):
         for words in calls(step):
             seen += 1
-            if words[0] == "data":
-                make_parser()[0].parse_args(words)
-            elif words[0] != "train":  # which on_trl/test_pipelines.py reads
+            if words[0] != "train":  # which on_trl/test_pipelines.py reads
                 parse(words)
     assert seen >= (1 if name.startswith("echo_alpha") else 3)  # of which verl has the report alone
 

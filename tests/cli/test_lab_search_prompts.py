@@ -1,4 +1,4 @@
-"""`wm data search-prompts` from flags to a family that `wm data build` reads, with both models behind a server."""
+"""`wm lab search-prompts` from flags to a family that `wm data build` reads, with both models behind a server."""
 
 import json
 import re
@@ -7,7 +7,6 @@ import pytest
 
 from support.openai_server import OpenAIServer, verdict
 from support.predictions import PROMPTS, grid_transitions, save_tiny
-from wm_plugin.cli import main
 from wm_plugin.data.write import write_transitions
 from wm_plugin.lab.evaluation.measures import read_result, read_rows
 
@@ -47,22 +46,14 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def wm(capsys, *arguments):
-    code = main.main([str(argument) for argument in arguments])
-    out, err = capsys.readouterr()
-    return code, out, err
-
-
-COMMAND = ("data", "search-prompts", "grid.jsonl", "--prompts", "./grid.yaml", "--styles", "styles.yaml", "--out", "found",
+COMMAND = ("lab", "search-prompts", "grid.jsonl", "--prompts", "./grid.yaml", "--styles", "styles.yaml", "--out", "found",
            "--rounds", 2, "--limit", 4, "--server-model", "world", "--proposer-model", "proposer", "--direct")  # fmt: skip
 
 
-def test_from_transitions_to_training_data(capsys, folder):
+def test_from_transitions_to_training_data(wm, folder):
     with OpenAIServer(reply) as server:
         command = (*COMMAND, "--server", server.base_url)
-        code, printed, err = wm(capsys, *command, "--json")
-        assert (code, err) == (0, "")
-        result = json.loads(printed)
+        result = wm.json(*command)
         assert result["stages"] == {"rl": ["plain"], "cpt": ["listed"], "sft": ["odd"]}
         assert result["settings"]["chosen"] == {"plain": 2, "listed": 1, "odd": 2}
         assert result["failures"] == {"proposal: stray dollar sign": 1}
@@ -70,57 +61,54 @@ def test_from_transitions_to_training_data(capsys, folder):
         asked = len(server.bodies)
         assert {body["temperature"] for body in server.bodies if body["model"] == "world"} == {0.0}
         before = {path.name: path.read_bytes() for path in (folder / "found").iterdir() if path.is_file()}
-        code, printed, _ = wm(capsys, *command)  # once more, for people
-        assert (code, len(server.bodies)) == (0, asked)
+        printed = wm.text(*command)  # once more, for people
+        assert len(server.bodies) == asked
     assert {path.name: path.read_bytes() for path in (folder / "found").iterdir() if path.is_file()} == before
     assert sorted(before) == ["evaluation.json", "grid.yaml", "result.json", "rows.jsonl"]
     lines = [line.split() for line in printed.splitlines()]
     assert lines[0][:5] == ["style", "stage", "round", "search", "test"]
     assert [line[0] for line in lines[1:5]] == ["start", "plain", "listed", "odd"]
-    assert "wm data prompts found/grid.yaml --data SRC" in printed
+    assert "wm lab prompts found/grid.yaml --data SRC" in printed
     evaluation = read_result(folder / "found")
     assert evaluation.measure("gain", "style", "plain").value > 0.3
     assert {row["variant"] for row in read_rows(folder / "found")} == {"start", "plain", "listed", "odd"}
 
     build = ("data", "build", "grid.jsonl", "--as", "rwml", "--host", "trl", "--prompts", "found/grid.yaml")
-    code, _, err = wm(capsys, *build, "--out", "train.jsonl")
-    assert (code, err) == (0, "")
+    wm.text(*build, "--out", "train.jsonl")
     rows = [json.loads(line) for line in (folder / "train.jsonl").read_text().splitlines()]
     assert len(rows) == 18
     assert {row["prompt"][0]["content"] for row in rows} == {PLAIN}
 
 
-def test_a_judge_is_asked_once(capsys, folder):
+def test_a_judge_is_asked_once(wm, folder):
     with OpenAIServer(reply) as server:
         judge = json.dumps({"server": {"base_url": server.base_url, "model": "judge"}})
-        command = (*COMMAND, "--server", server.base_url, "--reward", "rubric", "--reward-args", judge, "--json")
-        assert wm(capsys, *command)[0] == 0
+        command = (*COMMAND, "--server", server.base_url, "--reward", "rubric", "--reward-args", judge)
+        wm.json(*command)
         asked = len(server.bodies)
         assert "judge" in {body["model"] for body in server.bodies}
-        code, printed, _ = wm(capsys, *command)
-        assert (code, len(server.bodies)) == (0, asked)
-    assert json.loads(printed)["asked"] == {"proposer": 0, "world model": 0}
+        result = wm.json(*command)
+        assert len(server.bodies) == asked
+    assert result["asked"] == {"proposer": 0, "world model": 0}
     assert (folder / "found" / "work" / "judge.sqlite").is_file()
 
 
-def test_without_a_usable_template_there_is_no_family(capsys, folder):
+def test_without_a_usable_template_there_is_no_family(wm, folder):
     with OpenAIServer(lambda body: "no" if body["model"] == "proposer" else predict(body)) as server:
-        code, printed, _ = wm(capsys, *COMMAND, "--server", server.base_url)
-    assert code == 1
+        printed = wm.text(*COMMAND, "--server", server.base_url, code=1)
     assert "No answer could be used in the style plain, listed, odd." in printed
     assert not (folder / "found" / "grid.yaml").exists()
     assert read_result(folder / "found").failures == {"proposal: no template": 6}
 
 
-def test_what_somebody_changed_stays(capsys, folder):
+def test_what_somebody_changed_stays(wm, folder):
     with OpenAIServer(reply) as server:
         command = (*COMMAND, "--server", server.base_url)
-        assert wm(capsys, *command)[0] == 0
+        wm.text(*command)
         path = folder / "found" / "grid.yaml"
         path.write_text(path.read_text() + "# read, and approved\n")
-        code, _, err = wm(capsys, *command)
-    assert (code, err.count("\n")) == (2, 1)
-    assert "found/grid.yaml: holds something else than the prompts that a search wrote; move it" in err
+        line = wm.error(*command)
+    assert "found/grid.yaml: holds something else than the prompts that a search wrote; move it" in line
     assert path.read_text().endswith("approved\n")
 
 
@@ -134,7 +122,7 @@ SERVER = ("--server", "http://localhost:1/v1")
         ((*SERVER, "--model", "m"), "name one model"),
         ((*SERVER, "--rounds", "0"), "rounds is 0"),
         ((*SERVER, "--limit", "0"), "limit is 0"),
-        ((*SERVER, "--test-share", "2"), "the test's share is 2.0"),
+        ((*SERVER, "--test-share", "2"), "--test-share is 2"),
         ((*SERVER, "--variant", "v9"), "grid: there is no variant 'v9'"),
         ((*SERVER, "--prompts", "grd"), "there are no prompts 'grd'"),
         ((*SERVER, "--styles", "none.yaml"), "none.yaml: cannot be read (No such file"),
@@ -150,34 +138,27 @@ SERVER = ("--server", "http://localhost:1/v1")
         ((*SERVER, "--out", "grid.jsonl"), "grid.jsonl"),
     ],
 )
-def test_mistakes_are_one_line(capsys, folder, arguments, message):
+def test_mistakes_are_one_line(wm, folder, arguments, message):
     before = sorted(path.name for path in folder.iterdir())
-    code, out, err = wm(capsys, *COMMAND, *arguments)
-    assert (code, out, err.count("\n")) == (2, "", 1), err
-    assert message in err
+    assert message in wm.error(*COMMAND, *arguments)
     assert (folder / "grid.yaml").read_text() == PROMPTS
     left = sorted(path.name for path in folder.iterdir())
     assert left == before or left == sorted([*before, "found"])
 
 
 @pytest.mark.host
-def test_a_world_model_in_this_process(capsys, folder):
+def test_a_world_model_in_this_process(wm, folder):
     with OpenAIServer(reply) as server:
         own = [one for one in COMMAND if one not in ("--server-model", "world")]
         own += ["--model", save_tiny(folder / "tiny"), "--proposer-server", server.base_url, "--rounds", 1]
-        command = (*own, "--limit", 2, "--max-new-tokens", 4, "--batch-size", 3, "--json")
-        capsys.readouterr()
-        code, printed, _ = wm(capsys, *command)
-        assert code == 1  # the third style has no template in the first round
-        asked = json.loads(printed)["asked"]
-        again = json.loads(wm(capsys, *command)[1])
-    assert asked == {"proposer": 3, "world model": 2 + 2 * 2 + 3 * 2}
+        command = (*own, "--limit", 2, "--max-new-tokens", 4, "--batch-size", 3)
+        first = wm.json(*command, code=1)  # the third style has no template in the first round
+        again = wm.json(*command, code=1)
+    assert first["asked"] == {"proposer": 3, "world model": 2 + 2 * 2 + 3 * 2}
     assert again["asked"] == {"proposer": 0, "world model": 0}
-    assert again["measures"] == json.loads(printed)["measures"]
+    assert again["measures"] == first["measures"]
 
 
-def test_a_model_in_this_process_needs_a_proposer_elsewhere(capsys, folder):
+def test_a_model_in_this_process_needs_a_proposer_elsewhere(wm, folder):
     command = [one for one in COMMAND if one not in ("--server-model", "world")]
-    code, _, err = wm(capsys, *command, "--model", "m")
-    assert (code, err.count("\n")) == (2, 1)
-    assert "--proposer-server URL is missing" in err
+    assert "--proposer-server URL is missing" in wm.error(*command, "--model", "m")

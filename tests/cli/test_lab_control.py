@@ -1,11 +1,10 @@
-"""`wm data control` from flags to samples that `wm data build` makes for each kind of training."""
+"""`wm lab control` from flags to samples that `wm data build` makes for each kind of training."""
 
 import json
 from pathlib import Path
 
 import pytest
 
-from wm_plugin.cli import main
 from wm_plugin.data import read
 from wm_plugin.data.kinds import samples
 from wm_plugin.data.schema import Action, Call, Context, Observation, Trajectory, Turn
@@ -43,17 +42,11 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def run(*arguments):
-    return main.main(["data", "control", "rows.jsonl", "--out", "x.jsonl", "--config", "control.yaml", *arguments])
+RUN = ("lab", "control", "rows.jsonl", "--out", "x.jsonl", "--config", "control.yaml")
 
 
-def result(capsys, *arguments):
-    assert run(*arguments, "--json") == 0
-    return json.loads(capsys.readouterr().out.splitlines()[-1])
-
-
-def test_figures(folder, capsys):
-    found = result(capsys)
+def test_figures(wm, folder):
+    found = wm.json(*RUN)
     assert (found["trajectories"], found["controlled"]) == (20, 20)
     counts = found["perturbations"]
     assert counts["withhold"]["trajectories"] == counts["paginate"]["trajectories"] == 20
@@ -62,20 +55,17 @@ def test_figures(folder, capsys):
     assert 8 <= counts["error"]["observations"] <= 30
     assert found["turns_put_in"] == counts["error"]["observations"] + 20
     assert found["turns"] == 40 + found["turns_put_in"]
-    rows = list(read("x.jsonl"))
-    assert sum(len(row.turns) for row in rows) == found["turns"]
-    run()
-    assert "20 trajectories have an instruction" in capsys.readouterr().out
+    assert sum(len(row.turns) for row in read("x.jsonl")) == found["turns"]
 
 
-def test_seed_and_share(folder, capsys):
-    result(capsys)
-    first = Path("x.jsonl").read_bytes()
-    result(capsys)
-    assert Path("x.jsonl").read_bytes() == first
-    result(capsys, "--seed", "1")
-    assert Path("x.jsonl").read_bytes() != first
-    found = result(capsys, "--share", "0.5")
+def test_seed_and_share_and_the_block_of_a_run_s_config(wm, folder):
+    Path("run.yaml").write_text("environment: docs\ncontrol:" + CONFIG.replace("\n", "\n  "))
+    written = []
+    for flags in ((), ("--config", "run.yaml"), ("--seed", 1)):
+        wm.json(*RUN, *flags)
+        written.append(Path("x.jsonl").read_bytes())
+    assert written[0] == written[1] != written[2]
+    found = wm.json(*RUN, "--share", 0.5)
     assert 0 < found["controlled"] < 20
     assert sum(bool(row.context.simulation_instruction) for row in read("x.jsonl")) == found["controlled"]
 
@@ -92,8 +82,8 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_kind_shows_the_instructions_and_no_target_the_answer(folder, capsys, kind):
-    result(capsys)
+def test_each_kind_shows_the_instructions_and_no_target_the_answer(wm, folder, kind):
+    wm.json(*RUN)
     made = list(samples("x.jsonl", kind, prompts=KINDS[kind]))
     assert made
     told = 0
@@ -113,30 +103,17 @@ def test_each_kind_shows_the_instructions_and_no_target_the_answer(folder, capsy
 @pytest.mark.parametrize(
     ("text", "arguments", "message"),
     [
-        (
-            "perturbations: [{name: eror}]",
-            [],
-            "control.yaml: control.perturbations[0].name is 'eror'; did you mean 'error'?",
-        ),
+        ("perturbations: [{name: eror}]", [], "control.perturbations[0].name is 'eror'; did you mean 'error'?"),
         ("perturbations: [", [], "control.yaml is not YAML"),
         ("3", [], "control.yaml: control is 3; write a mapping"),
-        (CONFIG, ["--share", "2"], "--share is 2.0; write a number between 0 and 1"),
+        (CONFIG, ["--share", "2"], "--share is 2; write a number"),
         (CONFIG, ["--config", "none.yaml"], "--config: 'none.yaml' cannot be read"),
         (CONFIG, ["--out", "control.yaml"], ""),
         (CONFIG, ["--out", "rows.jsonl"], "rows.jsonl"),
     ],
 )
-def test_mistakes_are_one_line(folder, capsys, text, arguments, message):
+def test_mistakes_are_one_line(wm, folder, text, arguments, message):
     Path("control.yaml").write_text(text)
     before = Path("rows.jsonl").read_bytes(), Path("control.yaml").read_text()
-    assert run(*arguments) == 2
-    line = capsys.readouterr().err
-    assert message in line
-    assert line.count("\n") == 1
+    assert message in wm.error(*RUN, *arguments)
     assert (Path("rows.jsonl").read_bytes(), Path("control.yaml").read_text()) == before
-
-
-def test_the_block_of_a_run_s_config(folder, capsys):
-    indented = CONFIG.replace("\n", "\n  ")
-    Path("control.yaml").write_text(f"environment: docs\ncontrol:{indented}")
-    assert result(capsys)["controlled"] == 20

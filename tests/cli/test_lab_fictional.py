@@ -1,4 +1,4 @@
-"""`wm data fictional` and `wm data scenarios` from flags to files."""
+"""`wm lab fictional` and `wm lab scenarios` from flags to files."""
 
 import json
 import sqlite3
@@ -6,7 +6,6 @@ import sqlite3
 import pytest
 
 from support.openai_server import OpenAIServer
-from wm_plugin.cli import main
 from wm_plugin.data.schema import Context, Trajectory
 from wm_plugin.data.write import write
 from wm_plugin.lab.synthesis import fictional as files
@@ -51,32 +50,13 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def wm(capsys, *arguments):
-    code = main.main(["data", *map(str, arguments)])
-    out, err = capsys.readouterr()
-    return code, out, err
+COMMAND = ("lab", "fictional", "--spec", "./mine.yaml", "--count", 2, "--out", "worlds")
+COMMAND = (*COMMAND, "--levels", "standard,hard-1", "--questions", 2)
 
 
-COMMAND = (
-    "fictional",
-    "--spec",
-    "./mine.yaml",
-    "--count",
-    2,
-    "--out",
-    "worlds",
-    "--levels",
-    "standard,hard-1",
-    "--questions",
-    2,
-)
-
-
-def test_worlds_of_ones_own(capsys, folder):
+def test_worlds_of_ones_own(wm, folder):
     """A table may be called `select`: names are quoted wherever they reach SQL."""
-    code, out, err = wm(capsys, *COMMAND, "--json")
-    assert (code, err) == (0, "")
-    assert json.loads(out) == {"out": "worlds", "worlds": 2, "questions": 8, "ok": True}
+    assert wm.json(*COMMAND) == {"out": "worlds", "worlds": 2, "questions": 8, "ok": True}
     rows = [json.loads(line) for line in (folder / "worlds/rows.jsonl").read_text().splitlines()]
     assert len(rows) == 8
     listed = json.loads((folder / "worlds/worlds.json").read_text())["worlds"]
@@ -97,12 +77,10 @@ def test_worlds_of_ones_own(capsys, folder):
     assert environment.success
 
 
-def test_nothing_of_others_is_written_over(capsys, folder):
+def test_nothing_of_others_is_written_over(wm, folder):
     (folder / "worlds").mkdir()
     (folder / "worlds/mine.txt").write_text("mine")
-    code, _, err = wm(capsys, *COMMAND)
-    assert code == 2
-    assert "worlds is not empty ('mine.txt' is there); name a new folder" in err
+    assert "worlds is not empty ('mine.txt' is there)" in wm.error(*COMMAND)
     assert [path.name for path in (folder / "worlds").iterdir()] == ["mine.txt"]
 
 
@@ -128,14 +106,12 @@ def test_nothing_of_others_is_written_over(capsys, folder):
         ("entities:", "entities: {", "not YAML"),
     ],
 )
-def test_mistakes_in_a_specification_are_one_line(capsys, folder, old, new, message):
+def test_mistakes_in_a_specification_are_one_line(wm, folder, old, new, message):
     assert old in SPEC
     (folder / "mine.yaml").write_text(SPEC.replace(old, new, 1))
-    code, _, err = wm(capsys, *COMMAND)
-    assert code == 2
-    assert message in err
-    assert err.startswith(("wm: mine.yaml: ", "wm: ./mine.yaml: "))
-    assert len(err.strip().splitlines()) == 1
+    line = wm.error(*COMMAND)
+    assert message in line
+    assert line.startswith(("wm: mine.yaml: ", "wm: ./mine.yaml: "))
     assert not (folder / "worlds").exists()
 
 
@@ -151,24 +127,18 @@ def test_mistakes_in_a_specification_are_one_line(capsys, folder, old, new, mess
         (("--closed-book", "http://127.0.0.1:9/v1"), "go together"),
     ],
 )
-def test_mistakes_in_flags(capsys, folder, flags, message):
-    code, _, err = wm(capsys, *COMMAND, *flags)
-    assert code == 2
-    assert message in err
-    assert len(err.strip().splitlines()) == 1
+def test_mistakes_in_flags(wm, folder, flags, message):
+    assert message in wm.error(*COMMAND, *flags)
 
 
-def test_a_model_without_tools_is_asked(capsys, folder):
+def test_a_model_without_tools_is_asked(wm, folder):
+    flags = ("--closed-book-model", "x", "--closed-book")
     with OpenAIServer(lambda body: "| kite |\n| Nobody |") as server:
-        flags = ("--closed-book", server.base_url, "--closed-book-model", "x")
-        code, out, _ = wm(capsys, *COMMAND, *flags)
-    assert code == 0
-    assert "without tools: item F1 0.000, row F1 0.000; " in out
+        book = wm.json(*COMMAND, *flags, server.base_url)["closed_book"]
+    assert (book["item_f1"], book["row_f1"], book["failed"], book["known"]) == (0, 0, 0, False)
     with OpenAIServer(faults=lambda number: "400") as server:
-        flags = ("--closed-book", server.base_url, "--closed-book-model", "x")
-        code, out, _ = wm(capsys, *COMMAND, "--out", "others", *flags)
-    assert code == 1
-    assert "the server failed for 8 questions" in out
+        result = wm.json(*COMMAND, *flags, server.base_url, "--out", "others", code=1)
+    assert (result["closed_book"]["failed"], result["ok"]) == (8, False)
 
 
 def reply(body):
@@ -179,26 +149,23 @@ def reply(body):
     return f"<scenario>{json.dumps({key: value})}</scenario>"
 
 
-def test_scenarios_of_a_world_and_of_a_file(capsys, folder):
+def test_scenarios_of_a_world_and_of_a_file(wm, folder):
     with OpenAIServer(reply) as server:
         flags = ("--server", server.base_url, "--server-model", "x", "--states", 1, "--queries", 1)
-        code, out, err = wm(capsys, "scenarios", "wordle", "--count", 2, "--out", "x.jsonl", *flags, "--json")
-        assert (code, err) == (0, "")
-        result = json.loads(out)
-        assert result == {"seeds": 2, "scenarios": 8, "dropped": {}, "asked": 2 + 4 + 8, "out": "x.jsonl"}
+        command = ("lab", "scenarios", "wordle", "--count", 2, "--out", "x.jsonl", *flags)
+        assert wm.json(*command) == {"seeds": 2, "scenarios": 8, "dropped": {}, "asked": 2 + 4 + 8, "out": "x.jsonl"}
         made = (folder / "x.jsonl").read_bytes()
-        code, out, _ = wm(capsys, "scenarios", "wordle", "--count", 2, "--out", "x.jsonl", *flags)
-        assert (code, len(server.bodies)) == (0, 14)  # once more asks nobody
+        assert wm.json(*command)["asked"] == 0
+        assert len(server.bodies) == 14  # once more asks nobody
         assert (folder / "x.jsonl").read_bytes() == made
-        assert "8 scenarios of 2 seeds; dropped: none" in out
         (folder / "seeds.jsonl").write_text('{"query": "Sort the list.", "rubric": ["It is sorted."]}\n')
-        assert wm(capsys, "scenarios", "seeds.jsonl", "--out", "y.jsonl", *flags)[0] == 0
+        wm.text("lab", "scenarios", "seeds.jsonl", "--out", "y.jsonl", *flags)
         asked = [
             Context(initial_state=f"Refund order {n // 2}.", action_space=(TOOL,), world_context="A") for n in range(4)
         ]
         played = [Trajectory(turns=(), context=one, task_id=one.initial_state) for one in asked]
         write(played, folder / "played.jsonl")
-        assert wm(capsys, "scenarios", "played.jsonl", "--out", "z.jsonl", *flags)[0] == 0
+        wm.text("lab", "scenarios", "played.jsonl", "--out", "z.jsonl", *flags)
     assert [one.seed for one in scenarios.read(folder / "y.jsonl")] == ["", "s1", "s1", "s1"]
     assert scenarios.read(folder / "y.jsonl")[0].rubric == ("It is sorted.",)
     distilled = [one for one in scenarios.read(folder / "z.jsonl") if not one.seed]
@@ -212,16 +179,15 @@ def test_scenarios_of_a_world_and_of_a_file(capsys, folder):
         (("wordl", "--out", "x.jsonl"), "did you mean 'wordle'"),
         (("wordle", "--out", "x.json"), "write a name that ends in .jsonl"),
         (("wordle", "--out", "x.jsonl", "--states", -1), "--states is -1"),
-        (("wordle", "--out", "x.jsonl", "--verify", "rules"), "there is no 'rules'; did you mean 'rule'"),
+        (("wordle", "--out", "x.jsonl", "--verify", "rules"), '"rules" for --verify'),
         (("mine.jsonl", "--out", "mine.jsonl"), "is the source mine.jsonl; name another file"),
         (("mine.jsonl", "--out", "x.jsonl"), "no JSON"),
     ],
 )
-def test_mistakes_in_scenarios(capsys, folder, flags, message):
+def test_mistakes_in_scenarios(wm, folder, flags, message):
     (folder / "mine.jsonl").write_text("strategy\n")
-    code, _, err = wm(capsys, "scenarios", *flags, "--server", "http://127.0.0.1:9/v1", "--server-model", "x")
-    assert code == 2
-    assert message in err
+    server = ("--server", "http://127.0.0.1:9/v1", "--server-model", "x")
+    assert message in wm.error("lab", "scenarios", *flags, *server)
     assert (folder / "mine.jsonl").read_text() == "strategy\n"
 
 

@@ -15,7 +15,7 @@ def read_block(path: str, flag: str, key: str, make: Callable[[Any], Config]) ->
 
     Args:
         flag: the flag that names the file.
-        make: the values of the block to its config, such as `ControlConfig.from_mapping`.
+        make: the values of the block to its config, such as `ControlConfig.read`.
 
     Raises:
         UserError: the file cannot be read or is no YAML, or as from `make`; the message names the file.

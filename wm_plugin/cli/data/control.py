@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from wm_plugin.cli.block import read_block
@@ -51,7 +52,10 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
     if not 0 <= args.share <= 1:
         raise UserError(f"--share is {args.share}; write a number between 0 and 1")
-    config, figures = read_block(args.config, "--config", "control", ControlConfig.from_mapping), Figures()
+    config, figures = (
+        read_block(args.config, "--config", "control", partial(ControlConfig.read, where="control")),
+        Figures(),
+    )
     if args.seed is not None:
         config = dataclasses.replace(config, seed=args.seed)
     trajectories = control(progress(read(args.source), "trajectories"), config, share=args.share, figures=figures)

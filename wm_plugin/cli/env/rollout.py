@@ -1,6 +1,7 @@
 """`wm env rollout NAME`: episodes as trajectories, by an expert, a wanderer, a model or a server."""
 
 import argparse
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,12 +90,14 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
             raise UserError("--verify checks actions before a real world, and --simulation has none; leave one out")
         world = simulated_world(world, args.simulation)
     if args.control is not None:
-        world = world.under(read_block(args.control, "--control", "control", ControlConfig.from_mapping))
+        world = world.under(
+            read_block(args.control, "--control", "control", partial(ControlConfig.read, where="control"))
+        )
     if args.verify is not None:
         from wm_plugin.worlds.wrappers.verified import VerifiedWorld
         from wm_plugin.worlds.wrappers.verify_config import VerifyConfig
 
-        config = read_block(args.verify, "--verify", "verify", VerifyConfig.from_mapping)
+        config = read_block(args.verify, "--verify", "verify", partial(VerifyConfig.read, where="verify"))
         world = VerifiedWorld(world.spec, world.control, config=config)
         world.environment  # noqa: B018 - it says what does not fit
     player, server = policy.player(args, world)

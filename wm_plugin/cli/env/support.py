@@ -1,6 +1,7 @@
 """Shared by the steps of `wm env`: load the environment that is named, and make rows by the flags."""
 
 import argparse
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from wm_plugin.cli.block import read_block
@@ -61,8 +62,8 @@ def simulated_world(world: "World", path: str) -> "SimulatedWorld":
     from wm_plugin.worlds.simulated_world import SimulatedWorld
     from wm_plugin.worlds.wrappers.simulation_config import SimulationConfig
 
-    config = read_block(path, "--simulation", "simulation", SimulationConfig.from_mapping)
-    if not config.of(world.name):
+    config = read_block(path, "--simulation", "simulation", partial(SimulationConfig.read, where="simulation"))
+    if config.worlds is not None and world.name not in config.worlds:
         raise UserError(
             f"{path}: simulation.worlds is of {', '.join(config.worlds or ())}; add {world.name}, or leave it out"
         )

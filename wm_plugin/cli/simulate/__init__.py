@@ -3,6 +3,7 @@
 import argparse
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from wm_plugin.cli import state
@@ -93,7 +94,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     world, prompts = find(args.name), load(args.prompts)
     control = None
     if args.control is not None:
-        control = read_block(args.control, "--control", "control", ControlConfig.from_mapping)
+        control = read_block(args.control, "--control", "control", partial(ControlConfig.read, where="control"))
     simulation = ControlledSimulation(
         prompts,
         observers=world.observers,

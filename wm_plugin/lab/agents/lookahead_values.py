@@ -81,12 +81,8 @@ class LookAheadConfig:
         for name, known in (("value", VALUES), ("world_model", WORLD_MODELS)):
             if getattr(self, name) not in known:
                 raise UserError(f"look_ahead.{name} is {shown(getattr(self, name))}; write one of {', '.join(known)}")
-        if isinstance(self.marks, dict):
-            object.__setattr__(self, "marks", read_mapping(Marks, self.marks, "look_ahead.marks"))
         if not isinstance(self.marks, Marks):
-            raise UserError(
-                f"look_ahead.marks is {shown(self.marks)}; write texts: {{over: …, won: …, lacks: …, reward: …}}"
-            )
+            object.__setattr__(self, "marks", Marks.read(self.marks, "look_ahead.marks"))
 
     def check_marks(self) -> None:
         """Refuse a value that nothing in an observation tells. A world model of ours, and the real world, tell of success.
@@ -110,7 +106,7 @@ class LookAheadConfig:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON values."""
-        return dataclasses.asdict(self)
+        return {**dataclasses.asdict(self), "marks": self.marks.model_dump()}
 
 
 def read_mapping(kind: Any, value: Any, field: str) -> Any:

@@ -1,12 +1,21 @@
 """What is read from an environment class beside what hosts need (`hosting.world`): schemas of tools, observers, hidden state."""
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from wm_plugin.errors import MissingExtraError, UserError, nearest, shown
-from wm_plugin.hosting.world import NOT_TOOLS, check_columns, is_over, not_a_tool, report, tool_methods, tool_names
+from wm_plugin.hosting.world import (
+    NOT_TOOLS,
+    check_columns,
+    is_over,
+    missing_columns,
+    not_a_tool,
+    report,
+    tool_methods,
+    tool_names,
+)
 
 __all__ = [
     "NOT_TOOLS",
@@ -47,9 +56,6 @@ def observers(environment: type) -> dict[str, "Kind"]:
 
     The class says so in its attribute `observer`: one of `KINDS` for all tools, or a mapping by tool. A tool that it does not
     name is observed as `tool`.
-
-    Raises:
-        UserError: `observer` is something else, or names a tool that the class does not have.
     """
     tools = tool_names(environment)
     kinds: dict[str, Kind] = dict.fromkeys(tools, "tool")
@@ -72,9 +78,6 @@ def refusals(environment: type) -> tuple[str, ...] | None:
 
     The class says so in its attribute `refusals`, a tuple of texts. Only readers of hosts' dumps need it: our own rollouts have
     what the class counts in `metrics`.
-
-    Raises:
-        UserError: `refusals` is something else.
     """
     declared = getattr(environment, "refusals", None)
     if declared is None:
@@ -87,11 +90,7 @@ def refusals(environment: type) -> tuple[str, ...] | None:
 
 @lru_cache  # the same for every episode
 def tool_schema(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return a tool's JSON schema as both hosts make it: from the method of the class, its annotations and its docstring.
-
-    Raises:
-        MissingExtraError: transformers is not installed.
-    """
+    """Return a tool's JSON schema as both hosts make it: from the method of the class, its annotations and its docstring."""
     if ready := READY_SCHEMAS.get(path_of_tool(function)):
         return ready
     try:
@@ -105,21 +104,6 @@ def tool_schema(function: Callable[..., Any]) -> dict[str, Any]:
 def path_of_tool(function: Callable[..., Any]) -> str:
     """Return a tool's method as a dotted path."""
     return f"{function.__module__}:{function.__qualname__}"
-
-
-def missing_columns(environment: type, columns: Iterable[str]) -> str | None:
-    """Return a message about the columns that `environment.reset` requires and `columns` lacks; None if it lacks none."""
-    columns = list(columns)
-    parameters = list(inspect.signature(environment.reset).parameters.values())[1:]  # type: ignore[attr-defined]
-    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    required = [one.name for one in parameters if one.default is inspect.Parameter.empty and one.kind in kinds]
-    missing = [name for name in required if name not in columns]
-    if not missing:
-        return None
-    return (
-        f"the dataset has no column {', '.join(map(repr, missing))}, which {environment.__name__}.reset needs "
-        f"(it has {', '.join(map(repr, columns))})"
-    )
 
 
 def check_world(environment: type) -> None:
@@ -147,11 +131,7 @@ def reward_of(environment: Any) -> float | None:
 
 
 def world_context_of(environment: Any) -> str:
-    """Return the hidden state of an episode before its first turn, for world models only; "" if the class gives none.
-
-    Raises:
-        UserError: the method is one that TRL would offer to the agent as a tool, or returns no text.
-    """
+    """Return the hidden state of an episode before its first turn, for world models only; "" if the class gives none."""
     if not hasattr(environment, "world_context"):
         return ""
     name = type(environment).__name__

@@ -3,10 +3,11 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, model_validator
+from pydantic import AfterValidator, BeforeValidator, model_validator
 
+from wm_plugin.client.server import ServerOptions
 from wm_plugin.errors import MissingExtraError, UserError
-from wm_plugin.options import Names, Number, Options, Whole, option
+from wm_plugin.options import Names, Number, Options, Parsed, Whole, option
 from wm_plugin.registry import import_object
 from wm_plugin.rewards.rule_places import regex
 from wm_plugin.worlds.wrappers.simulation_config import SimulationConfig
@@ -16,7 +17,8 @@ REFUSAL = (
     "This was not done: a check predicts that it would not complete the task, and it cannot be undone. Look again at what is "
     "asked for and at what you have, change what is wrong, and go on."
 )
-# of a simulated world, which has an end and a judge of its own
+_RECORDED = ("model", "temperature", "max_tokens", "timeout")  # fields of the agent
+# Fields of a simulated world, which has an end and a judge of its own.
 _OF_SIMULATIONS = ("max_turns", "success", "verifier", "rule", "threshold", "scenarios", "worlds", "evaluation")
 
 
@@ -33,21 +35,21 @@ def _compiled(pattern: str | None) -> str | None:
 
 def _function(path: str | None) -> str | None:
     if path is not None and not callable(import_object(path, field="when")):
-        raise UserError(f"when: {path} is no function")
+        raise UserError(f"when: {path} is not a function")
     return path
 
 
-class AgentServer(Options):
+class AgentServer(ServerOptions):
     """The agent that plays on in an imagined continuation, behind a server that takes tools."""
 
     example = "{url: http://localhost:8001/v1, model: NAME}"
 
-    url: str = option("An OpenAI-compatible server, such as http://localhost:8001/v1.", min_length=1)
-    model: str = option("The model's name there.", min_length=1)
-    api_key_env: str | None = option("The environment variable of the server's key.", default="OPENAI_API_KEY")
-    temperature: Number = option("Temperature of its actions.", default=0.0, ge=0)
-    max_tokens: Whole = option("New tokens of an action.", default=1024, ge=1)
-    timeout: Number = option("Seconds of an attempt.", default=120.0, ge=0)
+    timeout: float = option("Seconds of an attempt.", default=120.0, gt=0)
+    max_tokens: Whole | None = option("New tokens of an action.", default=1024, ge=1)
+
+
+def _agent(value: Any) -> Any:
+    return {AgentServer.aliases.get(key, key): one for key, one in value.items()} if isinstance(value, dict) else value
 
 
 class VerifyConfig(Options):
@@ -60,7 +62,7 @@ class VerifyConfig(Options):
 
     example = "{budget: 4, world_model: {url: http://localhost:8000/v1, model: NAME}}"
 
-    world_model: SimulationConfig | None = option(
+    world_model: Annotated[SimulationConfig | None, Parsed] = option(
         "Who is asked: fields of SimulationConfig, such as {url: http://localhost:8000/v1, model: NAME}. Budget 0 needs none.",
         default=None,
     )
@@ -73,7 +75,7 @@ class VerifyConfig(Options):
         "The tools whose calls are checked. Without tools, pattern and when: the world's `irreversible`.",
         default=None,
         min_length=1,
-        write="some names, or budget: 0 to check nothing",
+        write="a list of names, or budget: 0 to check nothing",
     )
     pattern: Annotated[str | None, AfterValidator(_compiled)] = option(
         'A regular expression (RE2) for calls that are checked, found anywhere in name({"argument": "value"}).',
@@ -87,7 +89,9 @@ class VerifyConfig(Options):
         default=1,
         ge=1,
     )
-    agent: AgentServer | None = option("Who plays on: {url: http://localhost:8001/v1, model: NAME}.", default=None)
+    agent: Annotated[AgentServer | None, BeforeValidator(_agent), Parsed] = option(
+        "Who plays on: {url: http://localhost:8001/v1, model: NAME}.", default=None
+    )
     samples: Whole = option("Continuations of a check.", default=1, ge=1)
     threshold: Number = option(
         "The share of them that must succeed.", default=0.5, gt=0, le=1, write="a share > 0, up to 1"
@@ -110,7 +114,9 @@ class VerifyConfig(Options):
         if self.control is not None:
             for name in ("world_model", "depth", "agent", "samples", "threshold"):
                 if getattr(self, name) != type(self).model_fields[name].default:
-                    raise UserError(f"{name} is of a world model, and control is {self.control}; leave one of them out")
+                    raise UserError(
+                        f"{name} is for a world model, and control is {self.control}; leave one of them out"
+                    )
         elif self.budget and self.world_model is None:
             raise UserError(
                 "world_model is missing; write {url: http://localhost:8000/v1, model: NAME}, or budget: 0 to check nothing"
@@ -124,8 +130,8 @@ class VerifyConfig(Options):
             return self
         for name in _OF_SIMULATIONS:
             if getattr(self.world_model, name) != SimulationConfig.model_fields[name].default:
-                raise UserError(f"world_model.{name} is of a simulated world, and nothing here; leave it out")
-        drawn = self.world_model.temperature > 0 or (self.agent is not None and self.agent.temperature > 0)
+                raise UserError(f"world_model.{name} is for simulated worlds; leave it out here")
+        drawn = self.world_model.temperature > 0 or (self.agent is not None and self.agent.temperature != 0)
         if self.samples > 1 and not drawn:
             raise UserError(
                 f"samples is {self.samples}, and at temperature 0 all are the same; write world_model.temperature > 0, or 1"
@@ -134,11 +140,11 @@ class VerifyConfig(Options):
 
     def as_mapping(self) -> dict[str, Any]:
         """As JSON values, for records of what was played: without addresses, and without the names of keys' variables."""
-        found = self.model_dump(mode="json", fallback=repr)
-        for name in ("world_model", "agent"):
-            block = found[name] or {}
-            found[name] = {key: value for key, value in block.items() if key not in ("url", "api_key_env")} or None
-        return found
+        found = self.model_dump(
+            mode="json", exclude={"agent": True, "world_model": {"url", "api_key_env"}}, fallback=repr
+        )
+        agent = None if self.agent is None else {name: getattr(self.agent, name) for name in _RECORDED}
+        return {name: agent if name == "agent" else found[name] for name in type(self).model_fields}
 
     @property
     def asks_world(self) -> bool:

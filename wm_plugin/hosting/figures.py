@@ -7,10 +7,7 @@ import math
 from collections.abc import Iterable, Mapping
 
 PREFIX = "wm/env"
-CONTROL, CONTROLLED = (
-    "control/",
-    "control/calls",
-)  # counts of what `environments.control` perturbed, and of all it might have
+CONTROL, CONTROLLED = "control/", "control/calls"  # counts of what control perturbed, and of all that it could have
 SHARES = {  # a part of a whole
     "effective_share": ("effective", "actions"),
     "invalid_share": ("invalid", "actions"),
@@ -21,7 +18,7 @@ BINS = (1, 2, 4, 8, 16, 32)  # upper ends of the bins of turns: 1, 2, 3-4, 5-8, 
 
 
 def summary(episodes: Iterable[Mapping[str, float]], prefix: str = PREFIX) -> dict[str, float]:
-    """The figures of a step by their names in a log (`<prefix>/<name>`). NaN is left out.
+    """Return the figures of a step by their names in a log (`<prefix>/<name>`). NaN is left out.
 
     * Means over the episodes that have the figure: `success`, `turns`, `budget` (the turns that were allowed), `actions`,
       `truncated`, `policy_tokens`, `environment_tokens`, `calls/<tool>` (`calls/unknown`: calls of no tool), and whatever else

@@ -20,7 +20,6 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -70,7 +69,7 @@ def simulated(environment: type, config: SimulationConfig | Mapping[str, Any]) -
         if inspect.iscoroutinefunction(getattr(environment, name, None)):
             raise UserError(f"simulation: {environment.__name__}.{name} is asynchronous; write a plain method")
     if hasattr(environment, "_wm_file"):  # there is no real world to evaluate in
-        config = replace(config, evaluation="simulated")
+        config = config.replace(evaluation="simulated")
     if not hasattr(environment, "answer_tool"):
         if config.success == "answer":
             raise UserError(

@@ -1,12 +1,11 @@
 """The config of checks before irreversible actions: `verify:` in a file for `wm train`, `wm.verify` on verl, and the file of
 `wm env rollout --verify`."""
 
-import dataclasses
 import json
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, InstanceOf, field_validator, model_validator
+from pydantic import BeforeValidator, field_validator, model_validator
 
 from wm_plugin.client.server import ServerOptions
 from wm_plugin.errors import MissingExtraError, UserError, nearest, shown
@@ -35,12 +34,6 @@ class AgentServer(ServerOptions):
     max_tokens: Whole | None = option("New tokens of an action.", default=1024, ge=1)
 
 
-def _simulation(value: Any) -> Any:
-    if value is None or isinstance(value, SimulationConfig):
-        return value
-    return SimulationConfig.from_mapping(value, where="world_model")
-
-
 def _agent(value: Any) -> Any:
     return {AgentServer.aliases.get(key, key): one for key, one in value.items()} if isinstance(value, dict) else value
 
@@ -55,7 +48,7 @@ class VerifyConfig(Options):
 
     example: ClassVar[str] = "{budget: 4, world_model: {url: http://localhost:8000/v1, model: NAME}}"
 
-    world_model: Annotated[InstanceOf[SimulationConfig] | None, BeforeValidator(_simulation), Parsed] = option(
+    world_model: Annotated[SimulationConfig | None, Parsed] = option(
         "Who is asked: fields of SimulationConfig, such as {url: http://localhost:8000/v1, model: NAME}. Budget 0 needs none.",
         default=None,
     )
@@ -141,9 +134,9 @@ class VerifyConfig(Options):
             )
         if self.world_model is None:
             return self
-        for one in dataclasses.fields(SimulationConfig):
-            if one.name in _SIMULATED and getattr(self.world_model, one.name) != one.default:
-                raise UserError(f"world_model.{one.name} is for simulated worlds; leave it out here")
+        for name in _SIMULATED:
+            if getattr(self.world_model, name) != SimulationConfig.model_fields[name].default:
+                raise UserError(f"world_model.{name} is for simulated worlds; leave it out here")
         drawn = self.world_model.temperature > 0 or (self.agent is not None and self.agent.temperature != 0)
         if self.samples > 1 and not drawn:
             raise UserError(
@@ -165,7 +158,7 @@ class VerifyConfig(Options):
         """Return JSON values for records of what was played, without addresses and the names of keys' variables."""
         found: dict[str, Any] = {name: getattr(self, name) for name in type(self).model_fields}
         if self.world_model is not None:
-            block = dataclasses.asdict(self.world_model)
+            block = self.world_model.model_dump()
             found["world_model"] = {key: value for key, value in block.items() if key not in ("url", "api_key_env")}
         if self.agent is not None:
             found["agent"] = {name: getattr(self.agent, name) for name in _RECORDED}

@@ -125,7 +125,8 @@ def _without_aliases(model: type[Options], values: Mapping[str, Any], where: str
 
 def _user_error(model: type[Options], error: ValidationError, values: Any, where: str) -> UserError:
     """The first mistake, in one line."""
-    first = error.errors(include_url=False)[0]
+    errors = error.errors(include_url=False)
+    first = min(errors, key=lambda one: one["type"] != "extra_forbidden")  # a misspelt field before the missing one
     path, field = where, None  # what the error is in: its name, and the field that it is of
     owner: type[Options] | None = model
     parent, found, consumed = where, values, False

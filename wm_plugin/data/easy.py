@@ -15,14 +15,13 @@ from fractions import Fraction
 from pathlib import Path
 from typing import IO, Any
 
-from wm_plugin.data.compact import compact
 from wm_plugin.data.draws import uniform
 from wm_plugin.data.errors import RowError
 from wm_plugin.data.outputs import atomic, check_derived
 from wm_plugin.data.prompts import Prompts, render, target
 from wm_plugin.data.schema import Transition
 from wm_plugin.data.scores import Reward, score
-from wm_plugin.data.write import holds
+from wm_plugin.data.write import holds, write_transitions
 from wm_plugin.errors import UserError
 from wm_plugin.registry import import_object
 from wm_plugin.tokens.message import Message
@@ -147,13 +146,10 @@ def write_filtered(
                 yield transition
 
     with (
-        atomic(out) as unfinished,
-        atomic(scores_path(out), check=lambda: check_scores(out)) as unfinished_scores,
-        unfinished.open("wb") as file,
-        unfinished_scores.open("w", encoding="utf-8") as scores,
+        atomic(scores_path(out), check=lambda: check_scores(out)) as unfinished,
+        unfinished.open("w", encoding="utf-8") as scores,
     ):
-        for line in compact(remaining(scores)):
-            file.write(line.to_bytes() + b"\n")
+        write_transitions(remaining(scores), out)
     return report
 
 

@@ -76,9 +76,6 @@ def check(world: World, *, seeds: int = 20, level: str | None = None) -> Report:
     """Play `seeds` rows with the wanderer and with the expert, and report what holds and what fails.
 
     If the rows or the class fail, nothing is played.
-
-    Raises:
-        UserError: the environment raised it: there is no such level, or something is not installed.
     """
     if seeds < 1:
         raise UserError(f"seeds is {seeds}; write a number >= 1")

@@ -1,4 +1,4 @@
-"""What a config may say of simulated environments, and what is said where it does not fit."""
+"""The config of simulated environments, and its errors."""
 
 import pytest
 
@@ -23,9 +23,9 @@ SERVER = {"url": "http://localhost:1/v1", "model": "world"}
         ({**SERVER, "rule": "a:b"}, "simulation.rule and success: rule go together"),
         ({**SERVER, "success": "verifier"}, "simulation.verifier and success: verifier go together"),
         ({**SERVER, "evaluation": "both"}, "simulation.evaluation is 'both'"),
-        ({**SERVER, "worlds": "grid"}, "simulation.worlds is 'grid'; write a list of texts"),
+        ({**SERVER, "worlds": 3}, "simulation.worlds is 3; write a list of texts"),
         ({**SERVER, "cache": 3}, "simulation.cache is 3; write true, false or a path"),
-        ({"model": "folder", "max_total_tokens": 9}, "simulation.max_total_tokens and parameters are of a server"),
+        ({"model": "folder", "max_total_tokens": 9}, "simulation.max_total_tokens and parameters are for a server"),
     ],
 )
 def test_a_mistake_is_one_line(values, message):

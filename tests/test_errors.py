@@ -1,6 +1,5 @@
 """Messages: one line, whatever the value that they show."""
 
-import dataclasses
 import re
 from pathlib import Path
 
@@ -49,9 +48,8 @@ def test_a_value_is_shown_in_part():
 
 
 def refusals():
-    for field in dataclasses.fields(EchoConfig):
-        if field.init:
-            yield f"EchoConfig {field.name}", lambda name=field.name: EchoConfig(**{"coeff": 0.1, name: MANY})
+    for name in EchoConfig.model_fields:
+        yield f"EchoConfig {name}", lambda name=name: EchoConfig(**{"coeff": 0.1, name: MANY})
     yield "TurnBudget", lambda: TurnBudget.from_mapping(MANY)
     yield "TurnBudget start", lambda: TurnBudget.from_mapping({"start": MANY, "every": 1})
     for name in ("perturbations", "curriculum", "seed"):

@@ -388,7 +388,7 @@ def test_missing_and_unreadable_inputs(capsys, write, tokenizer, tmp_path):
         ("a: [\n", "is not YAML"),
         ("a: 2001-99-99", "is not YAML"),
         ("- 1\n", "holds no settings"),
-        ("tools: '{a'\n", "is not JSON"),
+        ("tools: '{a'\n", "write a list of names"),
         ("select: no_such_module:x\n", "no module 'no_such_module'"),
         ("5: 1\n", "no field 5"),
         ("null: 1\n", "no field None"),

@@ -147,7 +147,7 @@ def test_coefficient_0_and_an_objective_with_tokens_are_quiet(caplog, fields):
 def test_the_fields_are_in_the_config_of_yaml_files():
     fields = config(cls=WorldModelGRPOConfig, echo_coeff=0.5, echo_on_silence="stop", echo_silent_batches=5)
     assert fields.echo_config() == EchoConfig(0.5, on_silence="stop", silent_batches=5)
-    with pytest.raises(UserError, match=r"echo_roles: there is no role 'tols'; did you mean 'tool'\?"):
+    with pytest.raises(UserError, match=r"echo_roles\[0\] is 'tols'; did you mean 'tool'\?"):
         config(cls=WorldModelGRPOConfig, echo_roles=["tols"])
 
 

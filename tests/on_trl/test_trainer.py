@@ -1,7 +1,6 @@
 """The trainer around the objective: schedules and resuming, evaluation, PEFT, rollout functions, metrics."""
 
 import math
-from dataclasses import replace
 
 import pytest
 import torch
@@ -357,4 +356,4 @@ def test_config_fields_and_the_object_are_the_same_thing():
     )
     by_object, two = run(Ours, args=config(max_steps=1), world_model=EchoConfig(0.37, {"run_code": 0.5}))
     assert torch.equal(one[0], two[0])
-    assert by_fields._wm == by_object._wm == replace(by_object._wm)
+    assert by_fields._wm == by_object._wm == by_object._wm.replace()

@@ -1,7 +1,5 @@
 """The figures that the workers' sums become: by hand, whatever the split, and through verl's own reduction."""
 
-import dataclasses
-
 import pytest
 
 pytest.importorskip("verl")
@@ -205,7 +203,7 @@ def test_a_last_step_that_trained_nothing_is_said(worker, caplog):
 
 def test_coefficient_0_and_a_step_with_tokens_are_quiet(worker, caplog):
     for echo in (EchoConfig(0.0, roles=["user"]), EchoConfig(COEFF)):
-        step(worker, dataclasses.replace(echo, on_silence="stop", silent_batches=1))
+        step(worker, echo.replace(on_silence="stop", silent_batches=1))
     assert "no token to train on" not in caplog.text
 
 

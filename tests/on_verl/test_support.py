@@ -128,7 +128,7 @@ def test_a_run_with_a_hook_taken_away_is_refused(name, monkeypatch):
 def test_the_group_lists_every_field_with_its_default():
     """So that `wm.<field>=…` needs no `+`, and the file says what there is."""
     listed = yaml.safe_load((ROOT / "recipes/verl/wm/echo.yaml").read_text())["wm"]
-    expected = {f.name: f.default for f in dataclasses.fields(EchoConfig)}
+    expected = {name: field.default for name, field in EchoConfig.model_fields.items()}
     expected |= {f.name: f.default for f in dataclasses.fields(WorldModelConfig) if f.name != "objective"}
     assert set(listed) == set(expected) | set(REWARD_KEYS)
     assert {name: listed[name] for name in expected if name != "coeff"} == {
@@ -260,7 +260,7 @@ REFUSED = {
         "reward.num_workers=0 asks no other reward; write 1 or more",
     ),
     "a guard without validations": (["wm.guard=true"], "wm.guard watches validations, and trainer.test_freq is -1"),
-    "a role": (["wm.roles=[tols]"], "roles: there is no role 'tols'; did you mean 'tool'?"),
+    "a role": (["wm.roles=[tols]"], "roles[0] is 'tols'; did you mean 'tool'?"),
     "no tools, if that is to stop": (["wm.on_silence=stop"], "the run has no tools; write wm.environment=NAME"),
     "a config that selects nothing, if that is to stop": (["wm.on_silence=stop", "wm.tools=[]"], "tools is empty"),
 }

@@ -3,7 +3,6 @@
 Usage: distributed_on_trl.py OUT.json '[{"echo": {...}, "fields": {...}, "silent_rank": null}, ...]'
 """
 
-import dataclasses
 import json
 import sys
 
@@ -51,7 +50,7 @@ def run_case(options: dict) -> dict:
     echo = EchoConfig(**options["echo"])
     if echo.refills:  # the same batch without the term
         rewards = {"reward_funcs": [often_equal]}
-        _, before = run(Ours, args=config(**fields), world_model=dataclasses.replace(echo, coeff=0.0), **rewards)
+        _, before = run(Ours, args=config(**fields), world_model=echo.replace(coeff=0.0), **rewards)
     else:
         rewards = {}
         _, before = run(Stock, args=config(**fields))

@@ -5,6 +5,7 @@ ROOMS = (
     "errors",
     "registry",
     "untrusted",
+    "options",
     "tokens",
     "runtime",
     "client",

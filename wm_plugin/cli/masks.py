@@ -202,22 +202,22 @@ def _settings(args: argparse.Namespace) -> Mapping[str, Any]:
 
 
 def _config(args: argparse.Namespace, settings: Mapping[str, Any]) -> Any:
-    from wm_plugin.objectives.echo import EchoConfig, parse_tools
+    from wm_plugin.objectives.echo import EchoConfig
 
     prefixed = {key.removeprefix("echo_"): value for key, value in settings.items() if str(key).startswith("echo_")}
     fields = prefixed or dict(settings)
     try:
-        config = EchoConfig.from_mapping(fields, where="the objective")
+        config = EchoConfig.read(fields, "the objective")
     except UserError as error:
         raise UserError(f"{args.config}: {error}") from None
     changes: dict[str, Any] = {}
     if args.tools is not None:
-        changes["tools"] = parse_tools(args.tools)
+        changes["tools"] = args.tools
     if args.with_scaffold:
         changes["content_only"] = False
     if args.include_errors:
         changes["include_errors"] = True
-    return dataclasses.replace(config, **changes)
+    return config.replace(**changes)
 
 
 def _template_arguments(settings: Mapping[str, Any], path: str | None) -> Mapping[str, Any] | None:

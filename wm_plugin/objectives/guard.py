@@ -17,72 +17,40 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from wm_plugin.errors import UserError, nearest, shown
-from wm_plugin.untrusted import loads
-
-_WRITE = "write true, or some of {k: 3, factor: 0.5, share: 0.2, sets: null}"
+from wm_plugin.errors import UserError, nearest
+from wm_plugin.options import Names, Number, Options, Whole, option
 
 
-def _help(text: str, default: Any = None) -> Any:
-    return dataclasses.field(default=default, metadata={"help": text})
-
-
-@dataclass(frozen=True)
-class GuardConfig:
+class GuardConfig(Options):
     """When the guard acts, and how strongly.
 
     Raises:
         UserError: a value is out of its range; the message names the field, the value and what to write.
     """
 
-    k: int = _help(
-        "How many evaluations in a row the held-out NLL must rise, while the training NLL is lower than before them.", 3
+    k: Whole = option(
+        "How many evaluations in a row the held-out NLL must rise, while the training NLL is lower than before them.",
+        default=3,
+        ge=1,
+        write="a whole number of evaluations >= 1",
     )
-    factor: float = _help("What the coefficient is multiplied by each time; 0 turns the objective off.", 0.5)
-    share: float = _help("Of the policy's entropy at the first step: under it the guard acts. 0: never.", 0.2)
-    sets: tuple[str, ...] | None = _help(
-        "The evaluation sets whose environment tokens are watched, e.g. ['held_out']; null for all of them together."
+    factor: Number = option(
+        "What the coefficient is multiplied by each time; 0 turns the objective off.", default=0.5, ge=0, lt=1
+    )
+    share: Number = option(
+        "The guard acts under this share of the policy's first entropy. 0: never.", default=0.2, ge=0, lt=1
+    )
+    sets: Names | None = option(
+        "The evaluation sets whose environment tokens are watched, e.g. ['held_out']; null for all of them together.",
+        default=None,
+        write="names of evaluation sets, e.g. ['held_out'], or null for all of them",
+        min_length=1,
     )
 
-    def __post_init__(self) -> None:
-        if type(self.k) is not int or self.k < 1:
-            raise UserError(f"guard.k is {shown(self.k)}; write a whole number of evaluations >= 1")
-        for name in ("factor", "share"):
-            value = getattr(self, name)
-            if type(value) not in (int, float) or not 0 <= value < 1:
-                raise UserError(f"guard.{name} is {shown(value)}; write a number >= 0 and below 1")
-        if self.sets is not None:
-            if not isinstance(self.sets, list | tuple) or not all(isinstance(name, str) for name in self.sets):
-                raise UserError(f"guard.sets is {shown(self.sets)}; write a list of names, e.g. ['held_out'], or null")
-            if not self.sets:
-                raise UserError("guard.sets is empty; write names of evaluation sets, or null for all of them")
-            object.__setattr__(self, "sets", tuple(self.sets))
 
-
-def read_guard(value: Any) -> GuardConfig | None:
-    """The guard that a config describes: true or a mapping of fields, or either as the text of a flag; null or false for none.
-
-    Raises:
-        UserError: it is neither, it has another key, or a value does not fit.
-    """
-    if isinstance(value, str):
-        try:
-            value = loads(value.lower() if value.lower() in ("true", "false", "null") else value)
-        except ValueError:
-            raise UserError(f"guard is {shown(value)}; {_WRITE}") from None
-    if value is None or value is False:
-        return None
-    if value is True:
-        return GuardConfig()
-    if isinstance(value, GuardConfig):
-        return value
-    if not isinstance(value, Mapping):
-        raise UserError(f"guard is {shown(value)}; {_WRITE}")
-    known = [field.name for field in dataclasses.fields(GuardConfig)]
-    for name in value:
-        if name not in known:
-            raise UserError(f"guard has no field {shown(name)}{nearest(name, known)}")
-    return GuardConfig(**value)
+def as_guard(value: Any) -> Any:
+    """`true` as the default guard, and `false` as no guard, for a field that takes a `GuardConfig`."""
+    return GuardConfig() if value is True else None if value is False else value
 
 
 @dataclass
@@ -218,7 +186,7 @@ class Guard:
 
     def state_dict(self) -> dict[str, Any]:
         """The state as JSON values, for a checkpoint."""
-        return {"config": _plain(self.config), "state": dataclasses.asdict(self._state)}
+        return {"config": self.config.model_dump(mode="json"), "state": dataclasses.asdict(self._state)}
 
     def load_state_dict(self, saved: Any) -> bool:
         """Take over the state of a checkpoint.
@@ -227,17 +195,13 @@ class Guard:
             False, and the guard begins anew, if it is of a guard with other settings, or no guard's state.
         """
         self._state = _State()
-        if not isinstance(saved, Mapping) or saved.get("config") != _plain(self.config):
+        if not isinstance(saved, Mapping) or saved.get("config") != self.config.model_dump(mode="json"):
             return False
         state: Any = saved.get("state")
         if not _is_state(state):
             return False
         self._state = _State(**copy.deepcopy(dict(state)))
         return True
-
-
-def _plain(config: GuardConfig) -> dict[str, Any]:
-    return {**dataclasses.asdict(config), "sets": None if config.sets is None else list(config.sets)}
 
 
 def _is_state(value: Any) -> bool:

@@ -134,9 +134,9 @@ def beforehand(config: EchoConfig) -> str | None:
     Raises:
         UserError: the run is to stop.
     """
-    if not config.active or config.nothing is None:
+    if not config.active or config.why_nothing_counts is None:
         return None
-    text = f"the world-model objective has no token to train on: {config.nothing}"
+    text = f"the world-model objective has no token to train on: {config.why_nothing_counts}"
     if config.on_silence == "stop":
         raise UserError(f"{text} (on_silence is stop)")
     return text

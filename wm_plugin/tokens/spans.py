@@ -12,7 +12,7 @@ import operator
 from bisect import bisect_left
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 
@@ -23,7 +23,8 @@ from wm_plugin.tokens.message import Message
 _SENTINEL = "wmContent{}q7Zk3Vx9Lp2"
 _SCAFFOLDS = 64  # that a locator keeps; a policy may invent the names of tools
 
-ROLES = ("tool", "user", "environment", "system")  # that a span may have; environment: unknown, or of no message
+Role = Literal["tool", "user", "environment", "system"]  # environment: unknown, or of no message
+ROLES = get_args(Role)
 OTHER = -1  # in a column of tool numbers: a tool without figures of its own, such as a name that a policy invented
 SPAN_FIELD = "env_spans"  # what a user's own rollouts call their spans, on either host
 

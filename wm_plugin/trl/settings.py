@@ -3,50 +3,41 @@
 import argparse
 import dataclasses
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Any, Self
+from dataclasses import dataclass, field, make_dataclass
+from typing import Any, Literal, Self, get_origin
+
+from pydantic.fields import FieldInfo
 
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.objectives import EchoConfig
+from wm_plugin.options import members
 from wm_plugin.worlds import ENVIRONMENTS
 
 PREFIX = "echo_"
-_HELP = {f.name: f.metadata["help"] for f in dataclasses.fields(EchoConfig)}
-# None: nobody wrote the coefficient, which is told from a 0
-DEFAULT = {f.name: f.default for f in dataclasses.fields(EchoConfig)} | {"coeff": None}
 
 
-def _echo(name: str, note: str = "") -> Any:
-    return field(default=DEFAULT[name], metadata={"help": " ".join(filter(None, (_HELP[name], note)))})
+def _host_field(name: str, declared: FieldInfo) -> tuple[str, Any, Any]:
+    """A field of `EchoConfig` as TRL's parser takes it: a plain type, or JSON for what has none."""
+    kinds = {part for part in members(declared.annotation) if part is not type(None)}
+    kind: Any = next(iter(kinds))
+    if get_origin(kind) is Literal:
+        kind = str
+    elif len(kinds) > 1 or kind not in (bool, int, float):
+        kind = dict | str | list | int | None  # the parser reads the second member of a union as the flag's type
+    elif declared.default is None:
+        kind = kind | None
+    default, note = declared.default, ""
+    if name == "coeff":  # None: nobody wrote it, which is told from a 0
+        kind, default, note = float | None, None, " Not written, it is 0 with a warning."
+    return f"{PREFIX}{name}", kind, field(default=default, metadata={"help": f"{declared.description}{note}"})
+
+
+EchoFields = make_dataclass("EchoFields", [_host_field(*one) for one in EchoConfig.model_fields.items()])
 
 
 @dataclass
-class ObjectiveSettings:
+class ObjectiveSettings(EchoFields):  # type: ignore[misc, valid-type]  # made of the model's fields
     """The fields of `EchoConfig`, each with the prefix `echo_`, and the budget of turns."""
-
-    echo_coeff: float | None = _echo("coeff", "Not written, it is 0 with a warning.")
-    # TrlParser reads the second member of a union as the flag's type: a string here, taken apart below.
-    echo_tools: dict | str | list | None = _echo("tools", "As a flag: a,b or '{\"a\": 0.3}'.")
-    echo_roles: list[str] | None = _echo("roles")
-    echo_content_only: bool = _echo("content_only")
-    echo_include_errors: bool = _echo("include_errors")
-    echo_include_truncated: bool = _echo("include_truncated")
-    echo_min_token_nll: float | None = _echo("min_token_nll")
-    echo_max_token_nll: float | None = _echo("max_token_nll")
-    echo_normalization: str = _echo("normalization")
-    echo_schedule: str = _echo("schedule")
-    echo_schedule_steps: int | None = _echo("schedule_steps")
-    echo_end_coeff: float = _echo("end_coeff")
-    echo_select: str | None = _echo("select", "As a dotted path, package.module:function.")
-    echo_guard: dict | str | int | None = _echo("guard", "As a flag: true or '{\"k\": 3}'.")
-    echo_zero_variance_groups: str = _echo("zero_variance_groups")
-    echo_max_refills: int = _echo("max_refills")
-    echo_tempered: bool = _echo("tempered")
-    # and it takes no union with bool; True is an int, too
-    echo_turn_information: dict | str | int | None = _echo("turn_information", "As a flag: true or '{\"echo\": 0.05}'.")
-    echo_on_silence: str = _echo("on_silence")
-    echo_silent_batches: int = _echo("silent_batches")
-    echo_policy_loss: bool = _echo("policy_loss")
 
     optimizer: str | None = field(
         default=None,
@@ -81,17 +72,15 @@ class ObjectiveSettings:
         return super().__new__(cls)
 
     def echo_config(self) -> EchoConfig:
-        values = {name: getattr(self, PREFIX + name) for name in DEFAULT}
-        if values["coeff"] is None:
-            del values["coeff"]
+        values = {one.removeprefix(PREFIX): getattr(self, one) for one in self.echo_fields_set()}
         try:
-            return EchoConfig.from_mapping(values)
+            return EchoConfig.read(values)
         except UserError as error:
             raise UserError(f"{PREFIX}{error}") from None
 
     def echo_fields_set(self) -> list[str]:
         """The echo_ fields that differ from their defaults."""
-        return [PREFIX + name for name, default in DEFAULT.items() if getattr(self, PREFIX + name) != default]
+        return [one.name for one in dataclasses.fields(EchoFields) if getattr(self, one.name) != one.default]
 
 
 @dataclass

@@ -10,7 +10,6 @@ from omegaconf import OmegaConf
 from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.lab.agents.lookahead_values import LookAheadConfig, read_sets
 from wm_plugin.objectives import EchoConfig
-from wm_plugin.objectives.echo import ALIASES
 from wm_plugin.verl.names import SEARCH_PATH
 from wm_plugin.worlds import ENVIRONMENTS
 from wm_plugin.worlds.wrappers.annealing import TurnBudget
@@ -260,7 +259,7 @@ def read_config(config: Any) -> WorldModelConfig:
         )
     if not isinstance(values, Mapping):
         raise UserError(f"wm is {shown(values)}; write fields, e.g. wm.coeff=0.05")
-    objective_keys = {f.name for f in dataclasses.fields(EchoConfig)} | set(ALIASES)
+    objective_keys = {*EchoConfig.model_fields, *EchoConfig.aliases}
     own_keys = {f.name for f in dataclasses.fields(WorldModelConfig)} - {"objective"}
     objective, own = {}, {}
     for key, value in values.items():
@@ -291,4 +290,4 @@ def read_config(config: Any) -> WorldModelConfig:
         own["simulation"] = SimulationConfig.from_mapping(own["simulation"], where="wm.simulation")
     if own.get("verify") is not None:
         own["verify"] = VerifyConfig.from_mapping(own["verify"], where="wm.verify")
-    return WorldModelConfig(EchoConfig.from_mapping(objective, where="wm"), **own)
+    return WorldModelConfig(EchoConfig.read(objective, "wm"), **own)

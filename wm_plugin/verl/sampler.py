@@ -68,9 +68,9 @@ class _RewardMixin(_Host):
             own: the figures of a step's rewards.
             trainer: verl's, whose method asks for further prompts.
         """
-        objective = EchoConfig.from_mapping(
+        objective = EchoConfig.read(
             {name: trainer.config.wm[name] for name in ("coeff", *SILENCE) if name in (trainer.config.get("wm") or {})},
-            where="wm",
+            "wm",
         )
         if self._wm_silence is None:
             self._wm_silence = RewardSilence(stop=objective.on_silence == "stop", batches=objective.silent_batches)

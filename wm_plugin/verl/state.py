@@ -3,7 +3,6 @@
 The coefficient is a function of the global step, which verl restores, so that schedules need no state of their own.
 """
 
-import dataclasses
 import json
 import logging
 from pathlib import Path
@@ -91,7 +90,6 @@ def last_whole(folder: str) -> str | None:
 
 def describe(config: EchoConfig) -> dict[str, Any]:
     """An objective as JSON, to tell after a resume whether it was changed."""
-    values = dataclasses.asdict(dataclasses.replace(config, select=None))
+    values = config.model_dump(mode="json", exclude={"select"})
     values["select"] = None if config.select is None else getattr(config.select, "__qualname__", repr(config.select))
-    plain: dict[str, Any] = loads(json.dumps(values))  # tuples become lists, as after a load
-    return plain
+    return values

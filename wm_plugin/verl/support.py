@@ -18,7 +18,7 @@ from wm_plugin.data.errors import RowError
 from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.hosting import hooks, optimizers
 from wm_plugin.hosting.hooks import Hook, VersionRange
-from wm_plugin.objectives.echo import ALIASES
+from wm_plugin.objectives import EchoConfig
 from wm_plugin.objectives.silence import beforehand
 from wm_plugin.tokens.tokenizer import is_missing_folder
 from wm_plugin.untrusted import loads
@@ -193,7 +193,7 @@ def choose_trainer(config: Any) -> None:
     A block `wm` without a coefficient, of a reward alone, leaves verl's own there.
     """
     block, v1 = config.get("wm"), config.trainer.v1
-    if OmegaConf.is_dict(block) and any(name in block for name in ("coeff", *ALIASES)):
+    if OmegaConf.is_dict(block) and any(name in block for name in ("coeff", *EchoConfig.aliases)):
         v1.trainer_mode = TRAINER_MODES.get(v1.trainer_mode, v1.trainer_mode)
 
 

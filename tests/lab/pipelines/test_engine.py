@@ -32,8 +32,8 @@ about: three stages
 work: results
 settings: {seeds: [0, 1], extra: x}
 for: {arm: [plain, more], seed: "{seeds}"}
-values:
-  flags: {by: arm, plain: [], more: ["{extra}", y]}
+cases:
+  arm: {plain: {flags: []}, more: {flags: ["{extra}", y]}}
 steps:
   data:
     needs: source.txt

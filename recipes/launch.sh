@@ -44,6 +44,6 @@ mkdir -p "$out"
 
 # The recipe's YAML of TRL, with episodes of TURNS turns, and the customer at CUSTOMER.
 if [ -n "${TURNS:-}${CUSTOMER:-}" ] && [ $kind = rl ]; then
-  python -m wm_plugin.trl.config_file "$recipes/trl/$(stem_on_trl).yaml" |
+  python -m wm_plugin.hosting.config_file "$recipes/trl/$(stem_on_trl).yaml" |
     sed "s#max_turns: 200#max_turns: ${TURNS:-200}#; s#http://localhost:8002/v1#${CUSTOMER:-http://localhost:8002/v1}#" > "$out/recipe.yaml"
 fi

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from wm_plugin.runtime.command import exit_code
-from wm_plugin.trl import config_file
+from wm_plugin.hosting import config_file
 from wm_plugin.verl.data import make_rows, verl_rows, write
 
 

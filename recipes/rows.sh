@@ -163,6 +163,7 @@ needs_of_predictions() {
       done
       [ ${#domains[@]} -gt 1 ] || return 0
       data=runs/agentworld/data
+      domains=("${domains[@]/#/runs/agentworld/}")
       for part in train test; do
         made "$data/$part.$end" wm data mix "${domains[@]/%//data/$part.$end}" --count all --out "$data/$part.$end"
       done

@@ -53,7 +53,7 @@ ALLOWED = {
         "lab/evaluation/forgetting.py config: yaml.safe_load(text)",
         "lab/evaluation/proposals.py load_styles: yaml.safe_load(source.read_text(encoding='utf-8'))",
         "data/prompts/file.py _read: yaml.safe_load(source.read_text(encoding='utf-8'))",
-        "trl/config_file.py read: yaml.safe_load(Path(path).read_text(encoding='utf-8'))",
+        "hosting/config_file.py read: yaml.safe_load(Path(path).read_text(encoding='utf-8'))",
         "trl/sharding.py _read: yaml.safe_load(path.read_text(encoding='utf-8'))",
     ],
     PLAIN: ["data/plain_yaml.py _built: yaml.parse(text, Loader=_LOADER)"],

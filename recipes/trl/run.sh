@@ -32,7 +32,7 @@ case $name in
 esac
 if [ $kind = sft ]; then
   export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$(getconf _NPROCESSORS_ONLN)} # `trl sft` takes one thread unless it is told
-  python -m wm_plugin.trl.config_file "$config" "datasets=[{path: parquet, data_files: '$rows'}]" > "$out/sft.yaml"
+  python -m wm_plugin.hosting.config_file "$config" "datasets=[{path: parquet, data_files: '$rows'}]" > "$out/sft.yaml"
   [ -n "$tiny" ] || flags+=(--accelerate_config "$fsdp")
   trl sft --config "$out/sft.yaml" "${flags[@]}" "${rest[@]}"
 else

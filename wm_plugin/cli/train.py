@@ -25,7 +25,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
             with output():
                 print(help_text(), end="")
             return {"exit_code": 0}
-        from wm_plugin.trl import config_file
+        from wm_plugin.hosting import config_file
 
         config_file.split([argument for argument in args.rest if argument != "--json"])
     from wm_plugin.trl.train import main  # trl's imports take many seconds

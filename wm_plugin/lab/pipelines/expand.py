@@ -73,12 +73,13 @@ def expand(pipeline: Pipeline, work: str | None = None) -> list[Step]:
     made: dict[str, dict[str, _Names]] = {name: {} for name in pipeline.steps}
     for name, written in pipeline.steps.items():
         for names in _combinations(pipeline, name, written, work):
-            made[name][":".join((name, *names.loops.values()))] = names
+            step = ":".join((name, *names.loops.values()))
+            if step in made[name]:
+                raise pipeline.error(f"there are two steps {step}; write other values of `for`", name)
+            made[name][step] = names
     steps: dict[str, Step] = {}
     for family, combinations in made.items():
         for name, names in combinations.items():
-            if name in steps:
-                raise pipeline.error(f"there are two steps {name}; write other values of `for`", name)
             names.made = made
             steps[name] = _step(pipeline, name, pipeline.steps[family], names)
     return _ordered(pipeline, _linked(pipeline, steps, work))

@@ -46,6 +46,7 @@ class Pipeline(Options):
     steps: dict[str, Written] = option("The steps by name.", min_length=1)
     path: Path = option("The file.", default=Path())
     about: str = option("What it compares.", default="")
+    table: Texts = option("Its line in a table of pipelines.", default=())
     work: str = option("The folder of all results.", default="")
     settings: Values = option("Texts and lists that --set changes.", default={})
     loops: Values = option("Loops, and their values.", default={})

@@ -50,6 +50,23 @@ def calls_of(host: str, name: str, folder: Path, *arguments: str, **variables: s
     return [call.split("\x1f")[:-1] for call in (folder / "calls").read_text().split("\x1e")[:-1]]
 
 
+def trl_words(name: str, *flags: str, **variables: str) -> list[str]:
+    """What the launcher of TRL says to the trainer, from --config on."""
+    folder = Path(tempfile.mkdtemp())
+    last = calls_of("trl", name, folder, *flags, **DATA, **variables)[-1]
+    if "--accelerate_config" in last:
+        place = last.index("--accelerate_config")
+        del last[place : place + 2]
+    words = last[last.index("--config") :]
+    return [str(folder / word) if word.startswith("runs/") and (folder / word).is_file() else word for word in words]
+
+
+def verl_words(name: str, *settings: str, **variables: str) -> list[str]:
+    """What the launcher of verl says to Hydra: the config's name and overrides."""
+    last = calls_of("verl", name, Path(tempfile.mkdtemp()), *settings, **DATA, **variables)[-1]
+    return last[last.index("--config-name") + 1 :]
+
+
 @contextmanager
 def judges_port() -> Iterator[None]:
     """The port that the tiny recipes name for their judge: one test at a time, of all processes."""

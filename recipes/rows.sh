@@ -180,6 +180,6 @@ needs() {
     rwml_* | agentworld_*) needs_of_predictions ;;
     echo_sql_135m) model=${model:-runs/clone_sql_135m/model} && made "$model/config.json" bash "$here/run.sh" clone_sql_135m ;;
     echo_g?po_tiny | echo_ppo_tiny) if [ $host = verl ]; then tiny_policy runs/tiny_random --random; else tiny_policy runs/tiny; fi ;;
-    *_tiny) tiny_policy runs/tiny ;;
+    *_tiny) if [ $host = verl ]; then tiny_policy runs/tiny_verl; else tiny_policy runs/tiny; fi ;;
   esac
 }

@@ -89,9 +89,8 @@ def _keys_of_one_test(monkeypatch):
     """A key that is held makes every text slower to redact, and tests hold hundreds."""
     from wm_plugin.runtime import secrets  # not in the process that only hands out the tests
 
-    monkeypatch.setattr(secrets, "_forms", dict(secrets._forms))
-    for name in ("_pattern", "_bare"):
-        monkeypatch.setattr(secrets, name, getattr(secrets, name))
+    monkeypatch.setattr(secrets, "_forms", set(secrets._forms))
+    monkeypatch.setattr(secrets, "_pattern", secrets._pattern)
 
 
 def refuse_to_skip(report, config):

@@ -2,15 +2,11 @@
 
 import json
 import math
-import os
 import random
 import shutil
-import subprocess
-import sys
 from array import array
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from io import StringIO
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -120,15 +116,6 @@ def test_rows(tmp_path):
         through(tmp_path / "run", data, draw.choice(["auto", name]), draw.choice(list(KINDS)), *options)
 
     attack(once, 1.5)
-
-
-def test_parquet(tmp_path):
-    """Damaged files, in a process of its own: the library that reads them has ended it on some."""
-    pytest.importorskip("pyarrow")
-    paths = os.pathsep.join(map(str, (Path(__file__).parents[1], Path(__file__).parent)))
-    command = [sys.executable, "-m", "support.parquet", str(tmp_path / "x.parquet")]
-    child = subprocess.run(command, env=os.environ | {"PYTHONPATH": paths}, capture_output=True, text=True, check=False)
-    assert child.returncode == 0, (child.returncode, command, child.stderr[-3000:])  # the last file is still there
 
 
 SQL_WORDS = """\
@@ -245,43 +232,6 @@ def test_calls():
 
 def _parameters(tool: Any) -> list[str]:
     return list(tool.__func__.__annotations__) if tool is not None else []
-
-
-ARGUMENTS = [
-    "data", "eval", "env", "masks", "convert", "filter", "expand", "inspect", "best", "easy", "build", "prompts",
-    "audit", "list", "--json", "--out", "--format", "--as", "--host", "--prompts", "--seed", "--workers", "--rejects",
-    "--html", "--samples", "--turns", "--history", "--max-tokens", "--tokenizer", "--mask-values", "--threshold",
-    "--help", "--version", "--reward", "--tag", "--limit", "openai", "trl", "verl", "rwml", "imitation", "auto",
-    "exact", "rouge", "-1", "0", "1", "9" * 20, "1e9", "nan", "", " ", "--", "-x", "in.jsonl", "out.jsonl",
-    "no.jsonl", "folder", "/dev/null", "/dev/full", "x" * 300, "a\nb", "é", "\udc80", "=", "--out=", "--json=1",
-]  # fmt: skip
-STARTS = [
-    ["data", "convert"],
-    ["data", "filter"],
-    ["data", "expand"],
-    ["data", "inspect"],
-    ["data", "build"],
-    ["data", "prompts"],
-]
-
-
-def test_arguments(tmp_path, monkeypatch):
-    def once(draw: random.Random) -> None:
-        shutil.rmtree(tmp_path / "here", ignore_errors=True)
-        here = tmp_path / "here"
-        (here / "folder").mkdir(parents=True)
-        monkeypatch.chdir(here)
-        kept = json.dumps(DOCUMENTS["openai"][0])
-        (here / "in.jsonl").write_text(kept)
-        start = draw.choice(STARTS) + ["in.jsonl"] * draw.randint(0, 1) if draw.random() < 0.8 else []
-        arguments = [*start, *(draw.choice(ARGUMENTS) for _ in range(draw.randint(0, 6)))]
-        if any(a == "--workers" and b.isdigit() and len(b) < 3 for a, b in pairwise(arguments)):
-            return  # processes of their own: tests/cli
-        if "--help" not in arguments:
-            wm(*arguments)
-        assert (here / "in.jsonl").read_text() == kept, arguments
-
-    attack(once)
 
 
 CALL = {"id": "a", "type": "function", "function": {"name": "f", "arguments": '{"q": "x"}'}}

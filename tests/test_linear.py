@@ -21,7 +21,7 @@ from wm_plugin.cli.simulate.beside import aligned
 from wm_plugin.client import replies
 from wm_plugin.client.answers import Answer
 from wm_plugin.client.server import Completion, Server, _completion, _line, _seconds
-from wm_plugin.data import build, expand, plain_yaml
+from wm_plugin.data import build, expand
 from wm_plugin.data.filter import NAMES, Filter
 from wm_plugin.data.hidden_context import read_context
 from wm_plugin.data.kinds import KINDS
@@ -339,7 +339,6 @@ TEXTS: dict[str, Callable[[str], object]] = {
     "keys": redacted,
     "a proposal": lambda text: read_proposal(text, RWML, RWML.variants["v0"]),
     "a proposal, in its tag": lambda text: read_proposal(f"<system_template>{text}", RWML, RWML.variants["v0"]),
-    "plain YAML": refused(plain_yaml.loads),
     "a context by a server": refused(read_context),
     "a context by a server, in its tag": refused(lambda text: read_context(f"<summary>{text}</summary><permissions>")),
     "lines side by side": lambda text: aligned(text, text[: len(text) // 2] + "!"),

@@ -1,155 +1,26 @@
-"""Each regular expression of the package is in a table here. Those that see untrusted text take linear time on hostile texts."""
+"""The regular expressions of the package take linear time on hostile texts, but for those that see trusted text alone."""
 
 import ast
 import os
 import random
 import re
-from functools import cache
 
 import pytest
 
-from support.patterns import Use, hostile, run, uses
+from support import patterns
+from support.patterns import PACKAGE, hostile, run, trees, uses
 from support.timing import repeated, seconds, too_slow
 from wm_plugin.data import filter as filters
 from wm_plugin.lab.evaluation import blind_spots
 from wm_plugin.worlds.dialogue import user
 
 MOST = 100_000 if os.environ.get("WM_ALL_EXAMPLES") else 30  # texts for a pattern
+FILES = sorted(
+    path.relative_to(PACKAGE).as_posix() for path in trees() if re.search(r"\bre2?\.|pattern=", path.read_text())
+)
 
-found = cache(uses)  # by the process that runs these tests, not by each that collects them
-
-# Patterns that see what a policy, a dataset, a server or a file says.
-UNTRUSTED = {
-    "cli/terminal.py harmless",
-    "worlds/wrappers/control/items.py _ITEM",
-    "worlds/wrappers/counting.py _INVALID",
-    "worlds/dialogue/user.py ASKS",
-    "worlds/dialogue/user.py REFUSES",
-    "worlds/dialogue/user.py IDIOMS",
-    "worlds/dialogue/user.py CLAUSES",
-    "worlds/dialogue/user.py IF",
-    "worlds/dialogue/user.py CONDITION",
-    "worlds/dialogue/user.py DENIED",
-    "worlds/dialogue/user.py UNSURE",
-    "worlds/dialogue/user.py ANSWERED_NO",
-    "worlds/dialogue/user.py FAILED",
-    "worlds/dialogue/user.py LOST",
-    "worlds/dialogue/user.py DONE",
-    "worlds/dialogue/user.py LATER",
-    "worlds/dialogue/user.py GENERIC",
-    "worlds/dialogue/user.py CONFIRMS",
-    "worlds/dialogue/user.py PROPOSES",
-    "worlds/dialogue/user.py BYE",
-    "worlds/dialogue/user.py NUMBER",
-    "worlds/dialogue/user.py DATE",
-    "worlds/dialogue/user.py _sentences",
-    "worlds/dialogue/user.py Heard.hear",
-    "worlds/dialogue/user.py ScriptedUser._facts",
-    "worlds/dialogue/user.py _is_done",
-    "worlds/deepdive/web.py Web._address",
-    "worlds/forth/machine.py execute",
-    "tokens/harmless.py _TOKEN",
-    "tokens/harmless.py _of",
-    "worlds/kit/customer.py _PLAIN",
-    "worlds/kit/reading.py ReadingEnvironment._open",
-    "worlds/kit/search.py TOKEN",
-    "worlds/kit/sqlite_guard.py CONVERSION",
-    "worlds/kit/sqlite_guard.py LEADING",
-    "worlds/kit/sqlite_guard.py PRECISION",
-    "worlds/kit/sqlite_guard.py TOKEN",
-    "worlds/kit/sqlite_guard.py cell",
-    "worlds/sql/__init__.py SqlEnvironment._call",
-    "worlds/sql/__init__.py NUMERAL",
-    "worlds/sql/state.py state_after",
-    "worlds/wrappers/tags.py _TAG",
-    "worlds/textworld.py Engine.step",
-    "worlds/textworld.py tidy",
-    "lab/evaluation/blind_spots.py _ARTICLE",
-    "lab/evaluation/blind_spots.py _DENIED",
-    "lab/evaluation/blind_spots.py _NUMBER",
-    "lab/evaluation/blind_spots.py _OPPOSITE",
-    "lab/evaluation/blind_spots.py _VERB",
-    "lab/evaluation/blind_spots.py _WORD",
-    "lab/evaluation/blind_spots.py _layout",
-    "lab/evaluation/blind_spots.py _short_form",
-    "data/host_failures.py _ERROR",
-    "lab/evaluation/published_replies.py _BARE_KEY",
-    "lab/evaluation/published_replies.py _BRACE_OR_QUOTE",
-    "lab/evaluation/published_replies.py _COMMA_TOO_MANY",
-    "lab/evaluation/published_replies.py _QUOTED_KEY",
-    "lab/evaluation/published_replies.py _SCORES",
-    "lab/evaluation/published_replies.py _SIGN",
-    "lab/evaluation/published_replies.py _THOUGHT",
-    "lab/evaluation/published_replies.py _last_block",
-    "lab/evaluation/published_replies.py _last_block 2",
-    "lab/evaluation/published_replies.py without_thoughts",
-    "lab/report/arms.py _SEED",
-    "lab/report/picture.py _HEIGHT",
-    "lab/evaluation/rule_form.py WORD",
-    "lab/evaluation/rule_form.py _KEY",
-    "lab/evaluation/rule_form.py _PART",
-    "lab/evaluation/rule_form.py _PROMPT",
-    "lab/evaluation/rule_form.py _paths",
-    "lab/evaluation/rule_commands.py _LITERAL",
-    "lab/evaluation/rule_commands.py _NAME",
-    "lab/evaluation/rule_commands.py _SELECT",
-    "lab/evaluation/rule_commands.py _TABLE",
-    "lab/evaluation/rule_commands.py _VARIABLE",
-    "objectives/information.py _WORD",
-    "rewards/background.py _TURN",
-    "rewards/delimit.py _UNSEEN",
-    "rewards/delimit.py _ANGLED",
-    "rewards/delimit.py _SQUARE",
-    "rewards/delimit.py _UNCLOSED",
-    "rewards/detect.py _PRAISE",
-    "rewards/detect.py _FOR_A_JUDGE",
-    "rewards/detect.py _WORD",
-    "rewards/extract.py _ENDS_BACKWARDS",
-    "rewards/rouge.py _HIDDEN",
-    "rewards/rouge.py _NUMBER",
-    "rewards/rouge.py _SIGN_BEFORE",
-    "rewards/rouge.py _SIGN_BEHIND",
-    "rewards/rule_checks.py _NUMERAL",
-    "rewards/rule_checks.py _RUN",
-    "rewards/rule_errors.py _KIND",
-    "rewards/rule_errors.py _SIGN",
-    "rewards/verdict.py _LIKE",
-    "rewards/verdict.py _FORGED",
-    "rewards/verdict.py _OPENS",
-    "rewards/verdict.py _CLOSES",
-    "rewards/verdict.py _THOUGHT",
-    "rewards/verdict.py _THOUGHT_LIKE",
-    "rewards/verdict.py _ENDING",
-    "rewards/verdict.py _QUOTED",
-    "rewards/verdict.py _BRACE_OR_KEY",
-    "rewards/verdict.py _FENCE",
-    "rewards/verdict.py _TRAILING_COMMA",
-    "rewards/verdict.py _NUMBER",
-    "rewards/words.py _WORD",
-    "runtime/command.py _one_line",
-    "runtime/secrets.py _CODED",
-    "runtime/secrets.py _END",
-    "runtime/secrets.py hold",
-    "runtime/secrets.py _bare_forms",
-    "data/prompts/__init__.py _fill",
-    "data/failures.py _FAILED",
-    "data/failures.py _GARBAGE",
-    "data/failures.py _UNKNOWN",
-    "data/filter.py SOME",
-    "data/filter.py _patterns",
-    "data/readers/agentworldbench.py _ACTION",
-    "data/readers/chatml.py _FUNCTION",
-    "data/readers/chatml.py _NAME",
-    "data/readers/verl.py _USER",
-    "data/readers/verl.py _CLOSE",
-    "data/readers/verl.py _ROLE",
-    "data/turn_texts.py _ESCAPE",
-    "data/values.py _IDENTITY",
-    "untrusted.py _LONG_REFERENCE",
-    "untrusted.py _STRUCTURE",
-}
-# Patterns that only see what we or the user of this package wrote, and who that is.
-OURS = {
+# Patterns that only see what we or the user of this package wrote, and who that is. All others are tried.
+TRUSTED = {
     "cli/env/play.py _arguments": "the docstrings of an environment's tools",
     "worlds/forth/machine.py DEFINITION": "the documentation that comes with gforth",
     "worlds/forth/machine.py PRIMITIVE": "the documentation that comes with gforth",
@@ -167,7 +38,7 @@ OURS = {
     "data/prompts/file.py Prompts.tag": "a file of prompts, of ours or the user's",
     "data/prompts/file.py Prompts._consistent": "a file of prompts, of ours or the user's",
 }
-# What is compiled where the pattern is only known when the code runs. The patterns of users are theirs.
+# Examples of patterns that are only known when the code runs. The patterns of users are theirs.
 DYNAMIC = {
     "worlds/dialogue/user.py ScriptedUser._facts": [*user.FACTS.values()],
     "worlds/dialogue/user.py _is_done": [*user.VERBS.values()],
@@ -178,45 +49,33 @@ DYNAMIC = {
     "lab/evaluation/published_replies.py _last_block 2": [re.compile("</final_evaluation>", re.IGNORECASE)],
     "lab/evaluation/published_replies.py without_thoughts": [re.compile("<predicted_observation>", re.IGNORECASE)],
     "runtime/secrets.py hold": [re.compile("|".join(map(re.escape, ("sk-aa", "sk-ab", "sk\\-a"))), re.IGNORECASE)],
-    "runtime/secrets.py _bare_forms": [re.compile(b"skaaaaaaaa|skaaaaaaab|c2thyw")],
     "data/filter.py _patterns": filters._patterns([*filters.FAILURES, *filters.INVALID]),
 }
 
 
-def patterns(use: Use) -> list[re.Pattern[str] | re.Pattern[bytes]]:
-    if use.name in DYNAMIC:
-        return [re.compile(pattern) for pattern in DYNAMIC[use.name]]
-    pattern = use.pattern()
-    assert pattern is not None, (
-        f"{use.name}: the pattern is only known when the code runs; name examples of it in DYNAMIC"
-    )
-    return [pattern]
+@pytest.mark.parametrize("file", FILES)
+def test_time_is_linear(file):
+    for name, use in uses().items():
+        if not name.startswith(f"{file} ") or name in TRUSTED:
+            continue
+        pattern = use.pattern()
+        assert pattern is not None or name in DYNAMIC, f"{name}: name examples of this pattern in DYNAMIC"
+        for each in map(re.compile, DYNAMIC.get(name, [pattern])):
+            shapes = hostile(each)
+            if len(shapes) > MOST:
+                shapes = random.Random(str(each.pattern)).sample(shapes, MOST)
+            for function in sorted(use.functions):
+                for before, unit, after in shapes:
+                    slow = too_slow(run(each, function), repeated(unit, before, after), largest=8000)
+                    assert slow is None, (
+                        f"{name}: {slow}; {function} of {each.pattern!r} on {before!r} + n * {unit!r} + {after!r}. If the "
+                        "pattern sees no text of a policy, a dataset, a server or a world, name it in TRUSTED"
+                    )
 
 
-def test_each_pattern_is_in_one_table():
-    assert not UNTRUSTED & OURS.keys()
-    new = sorted(found().keys() - UNTRUSTED - OURS.keys())
-    assert not new, (
-        f"regular expressions in no table of tests/test_patterns.py: {new}. Does it see what a policy, a dataset, a server or "
-        "a file says? Then add it to UNTRUSTED, where hostile texts are tried; otherwise to OURS, with whose text it sees"
-    )
-    gone = sorted((UNTRUSTED | OURS.keys() | DYNAMIC.keys()) - found().keys())
-    assert not gone, f"in a table of tests/test_patterns.py, but no regular expression of the package: {gone}"
-
-
-@pytest.mark.parametrize("name", sorted(UNTRUSTED))
-def test_time_is_linear(name):
-    use = found()[name]
-    for pattern in patterns(use):
-        shapes = hostile(pattern)
-        if len(shapes) > MOST:
-            shapes = random.Random(str(pattern.pattern)).sample(shapes, MOST)
-        for function in sorted(use.functions):
-            for before, unit, after in shapes:
-                slow = too_slow(run(pattern, function), repeated(unit, before, after), largest=8000)
-                assert slow is None, (
-                    f"{name}: {slow}; {function} of {pattern.pattern!r} on {before!r} + n * {unit!r} + {after!r}"
-                )
+def test_the_tables_name_patterns_of_the_package():
+    assert not (TRUSTED.keys() | DYNAMIC.keys()) - uses().keys()
+    assert {name.split()[0] for name in uses()} <= set(FILES)
 
 
 SLOW = [
@@ -258,16 +117,14 @@ def test_and_pass_what_is(source):
 def test_patterns_are_found_however_they_are_written(tmp_path, monkeypatch):
     source = """
 import re
-import regex as other
-from re import compile as make, search
 FIRST = re.compile("a")
-SECOND: object = make("b")
+SECOND: object = re.compile("b")
 class Page(Model):
     third: str = Field("", pattern="^c$")
     fourth = re.compile("d").match
     def fifth(self, text):
-        if other.sub("e", "", text):
-            return search(pattern="f", string=text)
+        if re.sub("e", "", text):
+            return re.search(pattern="f", string=text)
         def inner():
             return re.compile("g" + "h")
         return [re.split("i", part) for part in FIRST.findall(text)]
@@ -279,6 +136,7 @@ re.purge()
     path.write_text(source)
     monkeypatch.setattr("support.patterns.PACKAGE", tmp_path)
     monkeypatch.setattr("support.patterns.trees", lambda: {path: ast.parse(source)})
+    uses = patterns.uses.__wrapped__
     names = {
         "FIRST": "findall",
         "SECOND": "match",
@@ -298,3 +156,12 @@ re.purge()
 def test_a_pattern_without_end_is_interrupted(monkeypatch):
     monkeypatch.setattr("support.timing.LONGEST", 0.1)
     assert seconds(re.compile("(a|a)*b").match, "a" * 60) == float("inf")
+
+
+def test_no_function_of_re_is_imported_by_itself():
+    """Patterns are found by the names of the modules."""
+    for path, tree in trees().items():
+        for node in ast.walk(tree):
+            assert not isinstance(node, ast.ImportFrom) or node.module not in ("re", "re2", "regex"), path
+            if isinstance(node, ast.Import):
+                assert not [one for one in node.names if one.name in ("re", "re2", "regex") and one.asname], path

@@ -191,14 +191,7 @@ def check_settings_of_trl(text, folder):
     script, config, *_ = train.parse(["--config", str(path), *flags])
     for reward in script.rewards or ():
         check_spec(reward, reward["path"])
-    environment = train._environment(
-        script.environment,
-        script.episode_reward,
-        script.protocol,
-        simulation=script.simulation,
-        control=script.control,
-        verify=script.verify,
-    )
+    environment = train.run_config(script).factory
     worlds = environment.values() if isinstance(environment, dict) else filter(None, [environment])
     tools = {name for world in worlds for name in tool_names(world)}
     assert {*(config.echo_config().tool_names or ())} <= tools

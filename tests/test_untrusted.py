@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from support.examples import examples
 from support.timing import repeated, too_slow
 from wm_plugin import untrusted
-from wm_plugin.untrusted import DIGITS, LEVELS, BoundsError, Nesting, _has_digits, deeper, loads, number
+from wm_plugin.untrusted import DIGITS, LEVELS, BoundsError, deeper, loads, number
 
 json_values = st.recursive(
     st.none()
@@ -27,29 +27,8 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
     max_leaves=15,
 )
-HOSTILE = [
-    *(
-        '"',
-        "\\",
-        "[",
-        "]",
-        "{",
-        "}",
-        ",",
-        ":",
-        "-",
-        "0",
-        " ",
-        "\x00",
-        "é",
-        "\ud800",
-        "true",
-        '"a"',
-        "\\u12",
-        '{"a":1,"a":2}',
-    ),
-    *("1" * 400, "[" * 300, "]" * 300, '{"a":' * 300, "NaN", "1e999"),
-]
+HOSTILE = [*'"\\[]{},:-0 \x00é\ud800', "true", '"a"', "\\u12", '{"a":1,"a":2}', "NaN", "1e999"]
+HOSTILE += ["1" * 400, "[" * 300, "]" * 300, '{"a":' * 300]
 hostile = st.lists(st.sampled_from(HOSTILE), max_size=12).map("".join)
 
 
@@ -85,7 +64,7 @@ def test_depth(levels, before, close):
     if levels == LEVELS and close:
         assert deeper(loads(text), LEVELS - 1)
     else:
-        with pytest.raises(ValueError, match="nested more than 250 levels deep" if levels > LEVELS else None):
+        with pytest.raises(ValueError, match="nested more than 250 levels deep" if close or levels > 1000 else None):
             loads(text)
 
 
@@ -128,46 +107,6 @@ def test_strict(text):
         loads(text, strict=True)
 
 
-@pytest.mark.parametrize(
-    "text", ["18446744073709551616", "[-99999999999999999999]", "0.12345678901234567890", "-0.0", "1e5"]
-)
-def test_strict_numbers_are_those_of_python(text):
-    assert repr(loads(text, strict=True)) == repr(loads(text)) == repr(json.loads(text))
-
-
-@given(st.binary(max_size=40).map(bytes.hex), st.integers(10, 60), st.sampled_from(["", "-"]), st.text(max_size=40))
-def test_long_numbers_are_found_wherever_they_stand(before, digits, sign, after):
-    number = sign + "9" * digits
-    text = json.dumps([before, int(number), {"a": int(number)}, after, int("1" + "0" * (digits - 1))])
-    assert _has_digits(text, 19) == _has_digits(text.encode(), 19) == (digits >= 19)
-    assert _has_digits(number, 19) == (digits >= 19)
-    assert loads(text) == json.loads(text)
-    assert str(loads(text)) == str(json.loads(text))  # 1e20 equals 10**20
-    assert not _has_digits(json.dumps([before, "call_" + "9" * digits, f"{before}{'9' * digits}"]), 19)
-
-
-def shallow(value: Any, levels: int) -> Any:
-    """A value whose containers below `levels` + 1 are empty."""
-    if isinstance(value, list):
-        return [shallow(item, levels - 1) for item in value] if levels else []
-    if isinstance(value, dict):
-        return {key: shallow(item, levels - 1) for key, item in value.items()} if levels else {}
-    return value
-
-
-@given(st.lists(json_values, min_size=1, max_size=3), st.integers(1, 3), st.integers(1, 9), st.booleans())
-@settings(max_examples=examples(500))
-def test_a_stream_without_what_is_too_deep(values, levels, size, ascii_only):
-    """Whatever the pieces are, and with several documents one after the other."""
-    text = "\n".join(json.dumps(value, ensure_ascii=ascii_only) for value in values).encode(errors="backslashreplace")
-    nesting = Nesting(levels)
-    kept = b"".join(nesting.cut(text[place : place + size]) for place in range(0, len(text), size))
-    assert nesting.too_deep == any(deeper(value, levels) for value in values)
-    assert [json.loads(line) for line in kept.split(b"\n")] == [
-        shallow(json.loads(line), levels) for line in text.split(b"\n")
-    ]
-
-
 SHAPES = {
     "open lists": "[",
     "open objects": '{"a":',
@@ -201,37 +140,6 @@ def test_numbers(value, expected):
     assert number(value) == expected
 
 
-MANY = {
-    "lists": "[" + "[]," * 60 + "0]",
-    "objects": "[" + "{}," * 60 + "0]",
-    "numbers": "[" + "1," * 110 + "1]",
-    "texts": "[" + '"",' * 110 + "1]",
-    "keys": json.dumps({str(number): 1 for number in range(110)}),
-    "after an escaped quote": json.dumps(['"\\', *range(110)]),
-}
-
-
-@pytest.mark.parametrize("text", MANY.values(), ids=MANY)
-@pytest.mark.parametrize("strict", [False, True])
-@pytest.mark.parametrize("piece", [1, 7, 1 << 20])
-def test_the_values_of_a_text_are_bounded(monkeypatch, text, strict, piece):
-    monkeypatch.setattr(untrusted, "_PIECE", piece)
-    for data in (text, text.encode()):
-        assert loads(data, strict=strict, values=1000) == json.loads(text)
-        with pytest.raises(BoundsError, match="more than 100 values"):
-            loads(data, strict=strict, values=100)
-
-
-@pytest.mark.parametrize("content", [",[{" * 50, ',"[\\{' * 50, "\\" * 99, '"' * 99, "é,\n" * 99])
-@pytest.mark.parametrize("piece", [1, 7, 1 << 20])
-def test_signs_in_a_string_are_no_values(monkeypatch, content, piece):
-    monkeypatch.setattr(untrusted, "_PIECE", piece)
-    value = {content: [content, "\\", content]}
-    for ascii_only in (False, True):
-        text = json.dumps(value, ensure_ascii=ascii_only)
-        assert loads(text, values=5) == loads(text.encode(), values=5) == value
-
-
 @settings(max_examples=examples(100), deadline=None)
 @given(st.text("&#x0123456789;amplt", max_size=40))
 def test_escapes_of_html_are_read_as_python_reads_them(text):
@@ -249,12 +157,6 @@ def test_what_cannot_be_encoded_is_replaced(value, text):
     made = untrusted.encodable({text: [value, {"a": text}]})
     json.dumps(made, ensure_ascii=False).encode()
     assert made == json.loads(json.dumps({text: [value, {"a": text}]}, ensure_ascii=False).encode(errors="replace"))
-
-
-def test_a_text_of_empty_lists_is_refused_before_it_is_parsed(monkeypatch):
-    monkeypatch.setattr(untrusted, "_fast", None)  # would be an error
-    with pytest.raises(BoundsError, match="more than 2,000,000 values"):
-        loads(b"[" + b"[]," * 1_100_000 + b"[]]")
 
 
 def test_tokenizers_get_texts_that_can_be_encoded() -> None:

@@ -21,7 +21,7 @@ def _no_flag(value: Any) -> Any:
     return value
 
 
-def _parsed(value: Any) -> Any:
+def parsed(value: Any) -> Any:
     """A mapping, list or flag that a command line or TRL's parser hands over as JSON."""
     if not isinstance(value, str):
         return value
@@ -32,14 +32,14 @@ def _parsed(value: Any) -> Any:
 
 def names(value: Any) -> Any:
     """Names as a list, as JSON, or separated by commas."""
-    value = _parsed(value)
+    value = parsed(value)
     return tuple(name.strip() for name in value.split(",") if name.strip()) if isinstance(value, str) else value
 
 
 Number = Annotated[float, BeforeValidator(_no_flag), Field(allow_inf_nan=False)]
 Whole = Annotated[int, BeforeValidator(_no_flag)]
 Names = Annotated[tuple[str, ...], BeforeValidator(names)]  # a list, or names separated by commas
-Parsed = BeforeValidator(_parsed)  # for fields of mappings: JSON, too
+Parsed = BeforeValidator(parsed)  # for fields of mappings: JSON, too
 
 
 def option(help: str, *, default: Any = ..., write: str = "", **bounds: Any) -> Any:
@@ -86,7 +86,7 @@ class Options(BaseModel):
         if isinstance(values, cls):
             return values
         try:
-            values = _parsed(values)
+            values = parsed(values)
         except ValueError as error:
             raise UserError(f"{where or cls.__name__} is not JSON: {error}") from None
         if not isinstance(values, Mapping):

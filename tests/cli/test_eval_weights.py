@@ -55,7 +55,7 @@ def test_nothing_that_counts_is_no_success(capsys, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (["--model", "gone"], "gone: cannot be read (No such file or directory)"),
+        (["--model", "gone"], "gone: there is no such file"),
         (["--model", "base", "--eta", "1"], "--eta is 1.0; write a number >= 0 and < 1"),
         (["--model", "base", "--out", "mine"], "mine: holds files, but no evaluation.json of wm eval"),
         (["--model", "empty"], "empty: has no safetensors file"),

@@ -152,7 +152,7 @@ def test_an_interrupt_is_one_line(capsys, verb):
 
 @pytest.mark.parametrize("error", [UserError, lambda text: OSError(5, text), lambda text: OSError(5, "no", text)])
 def test_keys_are_not_in_errors(capsys, verb, monkeypatch, error):
-    monkeypatch.setattr(secrets, "_forms", {})
+    monkeypatch.setattr(secrets, "_forms", set())
     monkeypatch.setattr(secrets, "_pattern", None)
     secrets.hold("sk-1234567890")
     verb(raises(error("Bearer sk-1234567890 is wrong")))

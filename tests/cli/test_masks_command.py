@@ -311,7 +311,7 @@ def test_a_named_tool_that_never_answers_is_noted(capsys, write, tokenizer):
         ('{"completion_ids": [1' + "0" * 400 + '], "spans": []}\n', "an integer of more than"),
         ({**ROW, "completion": [COMPLETION[0], {**COMPLETION[1], "name": ["a"]}]}, "message 2: the name of a tool"),
         ({**ROW, "completion": [named(["a"]), COMPLETION[1]]}, "message 1: the name of a tool is not text"),
-        ({**ROW, "completion": [named(None), {"role": "tool", "content": "x"}]}, "tool's without a name"),
+        ({**ROW, "completion": [named(None), {"role": "tool", "content": "x"}]}, "tool message without a name"),
         ({**ROW, "completion": [*COMPLETION, {"role": "x" * 10**5, "content": "x"}]}, "role 'xxx"),
     ],
 )

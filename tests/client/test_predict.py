@@ -1,11 +1,9 @@
-"""Predictions: sampling from the model itself, servers with their habits and failures, and runs that are killed."""
+"""Predictions: sampling from the model itself, servers with their habits and failures, and killed runs."""
 
 import json
 import os
 import pickle
-import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -36,9 +34,6 @@ def prompts(tmp_path):
     path = tmp_path / "short.yaml"
     path.write_text(PROMPTS)
     return load(str(path))
-
-
-# A model in this process
 
 
 @pytest.fixture(scope="module")
@@ -86,39 +81,26 @@ def test_outputs_follow_the_models_own_distribution_and_not_its_generation_confi
 
 
 @pytest.mark.host
-def test_a_turn_ends_at_the_end_token_of_the_generation_config(tiny):
+def test_a_turn_ends_at_the_end_tokens_of_the_generation_config_and_of_the_template(tiny):
     predictor = LocalPredictor(tiny, max_new_tokens=30)
-    everything = list(range(len(predictor.tokenizer)))
-    predictor.model.generation_config.eos_token_id = everything
+    config, tokenizer = predictor.model.generation_config, predictor.tokenizer
+    config.eos_token_id = list(range(len(tokenizer)))
     assert all(len(text) <= 1 for text in predictor(ask("abc"), k=20, seed=0)[0])
+    end, other = tokenizer.eos_token_id, tokenizer.pad_token_id
+    for ends, found in ((other, [other, end]), ([end, other], [end, other])):  # a base model's, and its own
+        config.eos_token_id = ends
+        assert predictor.ends == found
 
 
 @pytest.mark.host
-def test_a_turn_ends_where_the_template_ends_it_though_the_config_is_a_base_models(tiny):
-    predictor = LocalPredictor(tiny, max_new_tokens=3)
-    end, other = predictor.tokenizer.eos_token_id, predictor.tokenizer.pad_token_id
-    predictor.model.generation_config.eos_token_id = other
-    assert predictor.ends == [other, end]
-    predictor.model.generation_config.eos_token_id = [end, other]
-    assert predictor.ends == [end, other]
-
-
-@pytest.mark.host
-def test_global_random_numbers_are_left_alone(tiny):
+def test_global_random_numbers_are_left_alone_and_weights_tell_models_apart(tiny):
     import torch
 
-    before = torch.get_rng_state()
-    LocalPredictor(tiny, max_new_tokens=2)(ask("a"), k=2, seed=3)
-    assert torch.equal(before, torch.get_rng_state())
-
-
-@pytest.mark.host
-def test_models_of_one_name_are_told_apart_by_their_weights(tiny, tmp_path):
-    import torch
-
-    predictor = LocalPredictor(tiny)
+    state, predictor = torch.get_rng_state(), LocalPredictor(tiny, max_new_tokens=2)
+    predictor(ask("a"), k=2, seed=3)
+    assert torch.equal(state, torch.get_rng_state())
     before = predictor.settings
-    assert LocalPredictor(tiny).settings == before
+    assert LocalPredictor(tiny, max_new_tokens=2).settings == before
     with torch.no_grad():
         predictor.model.lm_head.weight[0, 0] += 1
     assert LocalPredictor(predictor.model, predictor.tokenizer).settings["weights"] != before["weights"]
@@ -138,9 +120,6 @@ def test_bad_local_settings(tiny, options, message):
     with pytest.raises(UserError, match=message) as caught:
         LocalPredictor(**({"model": tiny} | options))
     assert "\n" not in str(caught.value)
-
-
-# A server
 
 
 def test_a_server_that_gives_several_is_asked_once():
@@ -173,13 +152,6 @@ def test_a_server_that_gives_one_only_is_asked_k_times_with_as_many_seeds(answer
     assert "n" not in there.seen[-1]
 
 
-def test_overload_is_tried_again():
-    with chat_server(lambda body, count: (503, {}) if count == 1 else one_only(body, count)) as there:
-        found = ServerPredictor(server(there.url))(ask("a", "b"), k=1, seed=0)
-    assert [len(outputs) for outputs in found] == [1, 1]
-    assert len(there.seen) == 4
-
-
 def test_what_fails_for_good_is_missing_and_counted():
     def answer(body, _):
         return (400, {"error": "too long"}) if body["messages"][0]["content"] == "long" else one_only(body, _)
@@ -207,59 +179,17 @@ def test_an_answer_without_choices_is_missing():
         ServerPredictor(server(there.url, max_retries=0))(ask("a"), k=2, seed=0)
 
 
-def test_a_wrong_key_stops_at_once(monkeypatch):
-    monkeypatch.setenv("OPENAI_API_KEY", "secret")
-    with chat_server(lambda *_: (401, {"error": "no"})) as there:
-        with pytest.raises(UserError, match="status 401") as caught:
-            ServerPredictor(server(there.url))(ask(*"abcdefgh"), k=5, seed=0)
-        assert there.seen[0]["key"] == "Bearer secret"
-    assert "secret" not in str(caught.value)
-
-
-def test_reasoning_is_left_out_or_put_in_front():
-    answer = choices("It rains.", reasoning_content="Clouds.")
-    with chat_server(lambda *_: answer) as there:
-        assert ServerPredictor(server(there.url))(ask("a"), k=1, seed=0) == [["It rains."]]
-        whole = ServerPredictor(server(there.url), thinking=True)(ask("a"), k=1, seed=0)
-    assert whole == [["<think>\nClouds.\n</think>\n\nIt rains."]]
-
-
-def test_no_content_is_an_empty_output():
-    with chat_server(lambda *_: choices(None)) as there:
-        assert ServerPredictor(server(there.url))(ask("a"), k=1, seed=0) == [[""]]
-
-
-@pytest.mark.host
-@pytest.mark.slow
-def test_a_real_server(tiny, tmp_path):
-    """`transformers serve`, which gives one output whatever it is asked for."""
-    available = pytest.importorskip("transformers.utils.import_utils").is_serve_available()
-    command = shutil.which("transformers", path=str(Path(sys.executable).parent))
-    if not available or command is None:
-        pytest.skip("needs transformers[serving]")
-    folder = shutil.copytree(tiny, tmp_path / "model")
-    config = json.loads((folder / "generation_config.json").read_text())
-    (folder / "generation_config.json").write_text(json.dumps(config | {"do_sample": True}))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-    with (tmp_path / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [command, "serve", "--host", "127.0.0.1", "--port", str(port)], env=environment, stdout=log, stderr=log
-        )
-    try:
-        there = server(f"http://127.0.0.1:{port}/v1", model=str(folder), max_tokens=8, max_retries=12, backoff=1.0)
-        predictor = ServerPredictor(there)
-        found = predictor(ask("abc", "b"), k=3, seed=0)
-    finally:
-        process.terminate()
-        process.wait()
-    assert [len(set(outputs)) for outputs in found] == [3, 3]
-    assert predictor.failed == 0
-
-
-# On disk
+@pytest.mark.parametrize(
+    ("content", "thinking", "output"),
+    [
+        ("It rains.", False, "It rains."),
+        ("It rains.", True, "<think>\nClouds.\n</think>\n\nIt rains."),
+        (None, False, ""),
+    ],
+)
+def test_reasoning_is_left_out_or_put_in_front(content, thinking, output):
+    with chat_server(lambda *_: choices(content, reasoning_content="Clouds.")) as there:
+        assert ServerPredictor(server(there.url), thinking=thinking)(ask("a"), k=1, seed=0) == [[output]]
 
 
 def run(transitions, predictor, prompts, folder, **options):
@@ -314,14 +244,9 @@ def test_half_a_surrogate_pair_survives(prompts, tmp_path):
 )
 def test_other_settings_are_refused_by_name(prompts, tmp_path, change, message):
     run(grid_transitions(3), Scripted(), prompts, tmp_path)
-    options = {
-        "transitions": grid_transitions(3),
-        "predictor": Scripted(),
-        "prompts": prompts,
-        "folder": tmp_path,
-    } | change
+    same = {"transitions": grid_transitions(3), "predictor": Scripted(), "prompts": prompts, "folder": tmp_path}
     with pytest.raises(UserError, match=f"predictions of other settings .*{message}") as caught:
-        run(**options)
+        run(**same | change)
     assert "\n" not in str(caught.value)
 
 

@@ -1,4 +1,4 @@
-"""What a server may send back: too much, compressed without end, keys, numbers that are none. A call gets a failure, at worst."""
+"""Hostile replies: too much, compressed without end, with keys, with impossible numbers. At worst a call fails."""
 
 import base64
 import gzip
@@ -18,17 +18,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.examples import examples
-from support.keys import forms
 from support.openai_server import completion
 from support.serving import Handler, serving
 from wm_plugin.client import replies
-from wm_plugin.client import server as server_module
 from wm_plugin.client.cache import ReplyCache
 from wm_plugin.client.predict import ServerPredictor
 from wm_plugin.client.server import KINDS, Completion, Failure, Server
 from wm_plugin.errors import UserError
 from wm_plugin.rewards.embedding import EmbeddingReward
-from wm_plugin.runtime import secrets
 
 QUICK: dict[str, Any] = {"backoff": 0.001, "timeout": 10, "max_retries": 0}
 QUESTION = [{"role": "user", "content": "a"}]
@@ -83,33 +80,20 @@ LARGE = {
 @pytest.mark.parametrize("status", [200, 500])
 @pytest.mark.parametrize("shape", LARGE)
 def test_replies_have_a_limit(shape: str, status: int) -> None:
-    with answering(lambda *_: (status, *LARGE[shape])) as url:
-        client = Server(url, "judge", **QUICK | {"max_reply": 1 << 20})
+    asked = []
+    with answering(lambda *request: asked.append(request) or (status, *LARGE[shape])) as url:
+        client = Server(url, "judge", **QUICK | {"max_reply": 1 << 20, "max_retries": 1})
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         (answer,) = client.complete([QUESTION])
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 30_000  # KiB
     assert isinstance(answer, Failure)
-    expected = {200: Failure("too large", "an answer of over 1,048,576 bytes")}.get(status)
-    assert answer == (expected or Failure("server error", "status 500: an answer of over 65,536 bytes"))
+    too_large = Failure("too large", "an answer of over 1,048,576 bytes")
+    assert answer == (
+        too_large if status == 200 else Failure("server error", "status 500: an answer of over 65,536 bytes")
+    )
     assert answer.kind in KINDS
     assert client.figures["failures"] == 1
-
-
-def test_a_reply_that_is_too_large_is_not_asked_for_again() -> None:
-    asked = []
-    with answering(lambda *request: asked.append(request) or (200, {}, [b"x" * 2000])) as url:
-        Server(url, "judge", **QUICK | {"max_reply": 1999, "max_retries": 3}).complete([QUESTION])
-        assert len(asked) == 1
-
-
-def test_a_reply_of_too_many_values_is_malformed(monkeypatch) -> None:
-    monkeypatch.setattr(server_module, "_MAX_VALUES", 1000)
-    for count, kind in ((400, Completion), (600, Failure)):
-        with answering(lambda *_, count=count: (200, {}, [good(more=[[]] * count)])) as url:
-            (answer,) = Server(url, "judge", **QUICK).complete([QUESTION])
-        assert isinstance(answer, kind)
-    assert answer.kind == "malformed"
-    assert "(more than 1,000 values)" in answer.message
+    assert len(asked) == (1 if status == 200 else 2)  # what is too large is not asked for again
 
 
 @pytest.mark.parametrize(
@@ -143,7 +127,6 @@ ECHOES = {
     "case": lambda key: key.upper().encode(),
     "json": lambda key: json.dumps({"error": {"headers": {"Authorization": f"Bearer {key}"}}}).encode(),
     "escaped": lambda key: json.dumps(good(key).decode()).encode(),
-    "hidden": lambda key: "".join(f"\\u{ord(letter):04x}" for letter in key).join(['{"a": "', '"}']).encode(),
     "answer": lambda key: good(f"the key is {key}, {key.lower()}"),
     "name": lambda key: good(**{key: 1}),
     "thought": lambda key: good({"role": "assistant", "content": "yes", "reasoning_content": f"hm, {key}"}),
@@ -152,7 +135,7 @@ PIECES = [KEY[3:9], json.dumps(KEY)[1:-1], KEY]
 
 
 @pytest.mark.parametrize("status", [200, 400, 401, 500])
-@pytest.mark.parametrize("echo", [name for name in ECHOES if name != "hidden"])
+@pytest.mark.parametrize("echo", ECHOES)
 def test_keys_are_nowhere(echo: str, status: int, tmp_path, monkeypatch) -> None:
     """A server sends back what it was sent: no message, result, pickle or cache has the key."""
     monkeypatch.setenv("JUDGE_KEY", KEY)
@@ -183,60 +166,13 @@ def test_keys_are_nowhere(echo: str, status: int, tmp_path, monkeypatch) -> None
         assert not any(piece.lower() in text.lower() for piece in PIECES), text
 
 
-SLASHED = "abCD/efgh+ijkl9876=="
-FORMS = forms(SLASHED)
-
-
-@pytest.mark.parametrize("before", ["", "x" * 190 + " ", " " * (1 << 16), " " * ((1 << 16) - 9)])
-@pytest.mark.parametrize("form", FORMS)
-def test_no_form_of_a_key_is_in_a_line(form: str, before: str, monkeypatch) -> None:
-    monkeypatch.setattr("wm_plugin.runtime.secrets._forms", {})
-    monkeypatch.setattr("wm_plugin.runtime.secrets._pattern", None)
-    secrets.hold(SLASHED)
-    for text in (before + FORMS[form], before + FORMS[form] + " was refused"):
-        for line in (server_module._line(text), server_module._line(text.encode())):
-            pieces = (FORMS[form][12:18], FORMS[form][-9:-3], SLASHED[:9], SLASHED[9:])
-            assert not any(piece in line for piece in pieces)
-            assert line
-
-
-def test_what_surrounds_a_key_in_json_stays(monkeypatch) -> None:
-    monkeypatch.setattr("wm_plugin.runtime.secrets._forms", {})
-    monkeypatch.setattr("wm_plugin.runtime.secrets._pattern", None)
-    secrets.hold(SLASHED)
-    hidden = "".join(f"\\u{ord(letter):04x}" for letter in SLASHED)
-    assert server_module._line(f'{{"error": "no {hidden}"}}') == '{"error": "no [key]"}'
-    ordinary = 'an error: {"a": "b\\n\\u00e9 &lt; 50%"}'
-    assert server_module._line(ordinary) == ordinary
-
-
-def test_escapes_that_hide_a_key(monkeypatch) -> None:
-    monkeypatch.setenv("JUDGE_KEY", KEY)
-    with answering(lambda *_: (200, {}, [ECHOES["hidden"](KEY)])) as url:
-        client = Server(url, "judge", api_key_env="JUDGE_KEY", **QUICK)
-        assert client.post("/chat/completions", [{}], dict) == [{"a": "[key]"}]
-
-
-def test_escapes_of_any_number_of_digits_are_no_error() -> None:
-    secrets.hold(KEY)
-    long = f"busy &#{'9' * 5000};"
-    assert server_module._line(long) == long[:200]
-
-
-@settings(max_examples=examples(100), deadline=None)
-@given(st.recursive(st.text('sk-9é\\"', max_size=8), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
-def test_a_key_is_removed_and_nothing_else(value: Any) -> None:
-    secrets.hold("sk-99999")
-    kept = secrets.redact_json(json.loads(json.dumps(value)))
-    assert "sk-99999" not in str(kept)
-    if "sk-99999" not in str(value).lower():
-        assert kept == value
-
-
-def test_placeholders_are_no_keys(monkeypatch) -> None:
+def test_placeholders_are_no_keys_and_a_line_break_at_the_end_does_not_matter(monkeypatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "EMPTY")
     with answering(lambda *_: (200, {}, [good("An EMPTY room.")])) as url:
         assert Server(url, "judge", **QUICK).complete([QUESTION]) == [Completion("An EMPTY room.")]
+    monkeypatch.setenv("JUDGE_KEY", " sesame-key\n")
+    with answering(lambda headers, _: (200, {}, [good(str("sesame-key" in headers["Authorization"]))])) as url:
+        assert Server(url, "judge", api_key_env="JUDGE_KEY", **QUICK).complete([QUESTION]) == [Completion("True")]
 
 
 @pytest.mark.parametrize("key", ["line\nbreak-key", "non-ascii-ключ", "null\0byte-key", "half \udcff-a-pair"])
@@ -248,12 +184,6 @@ def test_keys_that_no_header_can_hold(key: str, monkeypatch) -> None:
     with pytest.raises(UserError, match="the key in JUDGE_KEY has a line break or a letter") as error:
         Server("http://localhost/v1", "judge", api_key_env="JUDGE_KEY")
     assert key not in str(error.value)
-
-
-def test_a_line_break_at_the_end_of_a_key_does_not_matter(monkeypatch) -> None:
-    monkeypatch.setenv("JUDGE_KEY", " sesame-key\n")
-    with answering(lambda headers, _: (200, {}, [good(str("sesame-key" in headers["Authorization"]))])) as url:
-        assert Server(url, "judge", api_key_env="JUDGE_KEY", **QUICK).complete([QUESTION]) == [Completion("True")]
 
 
 @pytest.mark.parametrize(
@@ -280,21 +210,11 @@ def test_addresses_that_are_some(url: str) -> None:
     assert Server(url, "judge").base_url == url.rstrip("/")
 
 
-def test_a_proxy_that_is_none(monkeypatch) -> None:
-    monkeypatch.setenv("http_proxy", "http://me:pass-word@" + "a" * 70)
-    for name in ("no_proxy", "NO_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    (answer,) = Server("http://example.invalid/v1", "judge", **QUICK).complete([QUESTION])
-    assert isinstance(answer, Failure)
-    assert answer.kind == "connection"
-    assert "pass-word" not in answer.message
-
-
 @pytest.mark.parametrize(
     "password", ["p%40ss%21word%2399", "S%C3%A9cret-99x", "se~cr'et99(x)", "a%2fb%2Fc+d%20e", "no%zz%"]
 )
 def test_a_password_of_a_proxy_in_any_form_is_hidden(monkeypatch, password: str) -> None:
-    """In the address that an error quotes, and in the header that a proxy sends back."""
+    """In the address that an error quotes, and in the header that a proxy sends back; also of a proxy that cannot be one."""
     plain = urllib.parse.unquote(password)
     headers: list[str] = []
 
@@ -314,6 +234,10 @@ def test_a_password_of_a_proxy_in_any_form_is_hidden(monkeypatch, password: str)
             shown = urllib.parse.unquote(answer.message)
             assert plain not in shown
             assert not any(header in answer.message for header in headers)
+    monkeypatch.setenv("http_proxy", f"http://me:{password}@" + "a" * 70)
+    (answer,) = Server("http://example.invalid/v1", "judge", **QUICK).complete([QUESTION])
+    assert isinstance(answer, Failure)
+    assert (answer.kind, plain in urllib.parse.unquote(answer.message)) == ("connection", False)
 
 
 @pytest.mark.parametrize("key", ["sk-proj-abcDEF123456", "hf_aBcDeFgHiJkLmN", "AKIAIOSFODNN7EXAMPLE"])

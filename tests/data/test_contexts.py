@@ -1,9 +1,6 @@
 """Hidden contexts by hand, what of the state is shown by parts, and the plain YAML that they are written in."""
 
-import contextlib
 import json
-import string
-import time
 from pathlib import Path
 
 import pytest
@@ -12,10 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.examples import examples
-from support.timing import repeated, too_slow
 from wm_plugin.data import plain_yaml, samples
 from wm_plugin.data.building import build
-from wm_plugin.data.contexts import Contexts, load_contexts, text_of
+from wm_plugin.data.contexts import Contexts, load_contexts
 from wm_plugin.data.hidden import HEADINGS, HIDDEN, PARTS, UNSEEN, agents_view, as_json, parse_parts, parts
 from wm_plugin.data.prompts import dialogue, load, render
 from wm_plugin.data.readers import read
@@ -24,7 +20,6 @@ from wm_plugin.data.schema import Action, Context, Observation, Trajectory, Turn
 from wm_plugin.data.transitions import expand, identity
 from wm_plugin.data.write import write, write_transitions
 from wm_plugin.errors import UserError
-from wm_plugin.untrusted import BoundsError
 
 TEXTS = {field: f"It is {field}." for field in PARTS.values()}
 FULL = Context(task="Find it.", demonstrations=("One.",), simulation_instruction="Be brief.", **TEXTS)
@@ -182,9 +177,7 @@ def test_build_fills_and_refuses_a_file_for_other_tasks(tmp_path, transitions):
         ("c.yaml", "t1: {initial_state: x}", "there is no field 'initial_state'"),
         ("c.yaml", "t1: {final_state: x, final-state: y}", "the field final_state appears twice"),
         ("c.yaml", "t1: {a: [}", "no YAML in line 1"),
-        ("c.yaml", "a: &x {summary: s}\nb: *x", "an anchor or an alias in line 1"),
-        ("c.yaml", "a: !!python/object/apply:os.system [ls]", "a tag in line 1"),
-        ("c.yaml", "a: {}\n---\nb: {}", "a second document in line 2"),
+        ("c.yaml", "a: !!python/object/apply:os.system [ls]", r"'a': is \['ls'\]; write a mapping"),
         ("c.yaml", "a: {}\na: {}", "the key 'a' in line 2 appears twice"),
         ("c.json", '{"a": {}, "a": {}}', "a key appears twice"),
         ("c.json", "{", "c.json: "),
@@ -222,53 +215,14 @@ def test_what_yaml_writes_is_read_back_as_texts(value, flow):
     assert plain_yaml.loads(text) == value
 
 
-@settings(max_examples=examples(600))
-@given(st.text(st.sampled_from(string.printable + "é\u2028\ufeff"), max_size=60) | st.text(max_size=40))
-def test_any_text_is_a_value_or_an_error(text):
-    value: object = ""
-    said = ""
-    try:
-        value = plain_yaml.loads(text)
-    except ValueError as error:
-        said = str(error)
-    assert "\n" not in said
-    assert isinstance(text_of(value), str)
+@pytest.mark.parametrize("text", ["a: [", "a: b: c", "\t", "'", "? [a]\n: b", "a\n---\nb", "%Y", "\x00"])
+def test_what_is_not_yaml_is_one_line(text):
+    with pytest.raises(ValueError, match="^[^\n]+$"):
+        plain_yaml.loads(text)
 
 
-def test_both_parsers_of_yaml_read_the_same(monkeypatch):
-    for loader in (yaml.SafeLoader, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
-        monkeypatch.setattr(plain_yaml, "_LOADER", loader)
-        assert plain_yaml.loads("a: no\nb: ~\nc: '~'\nd: 1.0\ne: 2020-01-01\n") == {
-            "a": "no",
-            "b": "",
-            "c": "~",
-            "d": "1.0",
-            "e": "2020-01-01",
-        }
-
-
-def test_bounds():
-    with pytest.raises(BoundsError, match="nested more than 16 levels"):
-        plain_yaml.loads("[" * 100_000)
-    with pytest.raises(BoundsError, match="more than 10 values"):
-        plain_yaml.loads("- a\n" * 11, values=10)
-    with pytest.raises(BoundsError, match="larger than 9 characters; write it as .json"):
+def test_scalars_are_texts_and_files_are_bounded():
+    text = "a: no\nb: ~\nc: '~'\nd: 1.0\ne: 2020-01-01\n"
+    assert plain_yaml.loads(text) == {"a": "no", "b": "", "c": "~", "d": "1.0", "e": "2020-01-01"}
+    with pytest.raises(ValueError, match="larger than 9 characters; write it as .json"):
         plain_yaml.loads("a: bcdefgh", largest=9)
-    bomb = "a: &a [x,x]\n" + "".join(
-        f"{chr(98 + n)}: &{chr(98 + n)} [*{chr(97 + n)},*{chr(97 + n)}]\n" for n in range(20)
-    )
-    start = time.process_time()
-    with pytest.raises(ValueError, match="an anchor or an alias in line 1"):
-        plain_yaml.loads(bomb)
-    assert time.process_time() - start < 1
-
-
-@pytest.mark.parametrize(
-    "unit", ["a: b\n", "- x\n", "[", "{a: ", "? ", "'", '"', '"\\u0041', "a ", "&", "# \n", "|\n ", "%Y\n"]
-)
-def test_time_is_linear(unit):
-    def work(text):
-        with contextlib.suppress(ValueError):
-            plain_yaml.loads(text)
-
-    assert too_slow(work, repeated(unit), largest=8000) is None

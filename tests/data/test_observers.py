@@ -75,7 +75,7 @@ def test_only_answers_to_the_agents_calls_change() -> None:
     answer = {"kind": "tool", "text": "a room", "tool": "look", "call": 0}
     texts = [answer, answer | {"tool": "other"}, {"kind": "user", "text": "hm", "tool": "look"}]
     turn = {"action": {"calls": [{"name": "look"}]}, "observations": texts}
-    made = Trajectory.model_validate(observed({"turns": [turn, turn | {"actor": "user"}]}))
+    made = observed(Trajectory.model_validate({"turns": [turn, turn | {"actor": "user"}]}))
     assert [one.kind for one in made.turns[0].observations] == ["environment", "tool", "user"]
     assert [one.kind for one in made.turns[1].observations] == ["tool", "tool", "user"]
 
@@ -122,7 +122,7 @@ def test_answers_to_invalid_actions_are_told_by_what_the_world_declares() -> Non
         for tool in ("act", "go"):
             answer = {"kind": "tool", "text": text, "tool": tool, "call": 0, "data": {"score": 1}}
             turn = {"action": {"calls": [{"name": tool}]}, "observations": [answer]}
-            (made,) = Trajectory.model_validate(observed({"turns": [turn]})).turns[0].observations
+            (made,) = observed(Trajectory.model_validate({"turns": [turn]})).turns[0].observations
             counts = {"actions": 1, "invalid": invalid} if tool == "act" else {}
             assert made.data == {"score": 1, **counts}
     answer = {
@@ -132,7 +132,7 @@ def test_answers_to_invalid_actions_are_told_by_what_the_world_declares() -> Non
         "call": 0,
     }  # it counts, and Filter reads it
     turn = {"action": {"calls": [{"name": "act"}]}, "observations": [answer]}
-    assert Trajectory.model_validate(observed({"turns": [turn]})).turns[0].observations[0].data == {}
+    assert observed(Trajectory.model_validate({"turns": [turn]})).turns[0].observations[0].data == {}
 
 
 @pytest.mark.parametrize("host", DUMPS)

@@ -9,7 +9,8 @@ from packaging.version import Version
 
 from support.on_trl import call, config, dataset, make_model, make_tokenizer
 from wm_plugin.errors import UserError
-from wm_plugin.trl import WorldModelGRPOTrainer, support, train
+from wm_plugin.hosting.config import RunConfig
+from wm_plugin.trl import WorldModelGRPOTrainer, support
 from wm_plugin.worlds.grid import GridEnvironment
 from wm_plugin.worlds.wrappers.control import config_of, control_of, controlled
 from wm_plugin.worlds.wrappers.control.failures import ERRORS
@@ -122,17 +123,21 @@ def test_a_resume_goes_on_exactly(tmp_path):
 
 def test_the_class_of_a_config():
     values = {"perturbations": [{"name": "error", "rate": 0.1}]}
-    kind = train._environment("grid", {"rescale": True}, "tools", control=json.dumps(values))
+    kind = RunConfig.read(
+        {"environment": "grid", "episode_reward": {"rescale": True}, "control": json.dumps(values)}
+    ).factory
     assert issubclass(kind, GridEnvironment)
     assert config_of(kind).as_mapping() == values
-    several = train._environment({"a": "grid", "b": "wordle"}, None, "tools", control={**values, "worlds": ["b"]})
+    several = RunConfig.read(
+        {"environment": {"a": "grid", "b": "wordle"}, "control": {**values, "worlds": ["b"]}}
+    ).factory
     assert [config_of(kind) is not None for kind in several.values()] == [False, True]
 
 
 @pytest.mark.parametrize(
     ("environment", "control", "message"),
     [
-        (None, {}, "control is of episodes in an environment, and there is no environment"),
+        (None, {"perturbations": [{"name": "style"}]}, "control is for episodes in an environment"),
         ("grid", "{perturb", "control is not JSON"),
         ("grid", {"perturbations": []}, "control.perturbations is empty"),
         (
@@ -149,7 +154,7 @@ def test_the_class_of_a_config():
 )
 def test_what_does_not_fit(environment, control, message):
     with pytest.raises(UserError) as error:
-        train._environment(environment, None, "tools", control=control)
+        RunConfig.read({"environment": environment, "control": control}).classes()
     assert str(error.value).startswith(message)
 
 

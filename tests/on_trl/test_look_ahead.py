@@ -158,7 +158,7 @@ def test_training_is_that_of_a_run_without_it():
         ({"ahead": {**FIELDS, "world_model": "real"}}, {}, "in a training the policy is its own world model"),
         ({"ahead": {"depth": 2}}, {}, "give its text"),
         ({"ahead": {"dept": 2}}, {}, "look_ahead.ahead has no field 'dept'"),
-        ("{ahead", {}, "look_ahead is '{ahead'; write a mapping"),
+        ("{ahead", {}, "look_ahead is not JSON"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(sets, fields, message):

@@ -54,7 +54,7 @@ def test_what_a_pipeline_says_to_the_trainer_is_read(name, sets):
                 assert (config.generation_kwargs, config.num_train_epochs) == ({"max_tokens": 200}, 10)
                 assert (config.gradient_accumulation_steps, config.steps_per_generation) == (8, 16)
             if script.simulation is not None:
-                train._environment(script.environment, simulation=script.simulation, control=script.control)
+                train.run_config(script).classes()
     sft_alone = ("baselines", "word2world", "consistency", "verify_shop")
     assert found or name.startswith(sft_alone)
 

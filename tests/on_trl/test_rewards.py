@@ -132,7 +132,7 @@ def test_none_and_nan_leave_a_row_out(given):
         ("rogue", "reward: there is no 'rogue'; did you mean 'rouge'?"),
         (
             "rouge",
-            "reward rouge has no tag, and a trainer hands over all that the model wrote; write kwargs: {tag: next_state}",
+            "reward rouge has no tag, and trainers pass whole outputs; write kwargs: {tag: next_state}",
         ),
         ({"path": "rouge", "kwarg": {}}, "reward has no field 'kwarg'; did you mean 'kwargs'?"),
         ({"path": "rwml", "kwargs": {"tag": "x"}}, "rwml does not take these arguments"),

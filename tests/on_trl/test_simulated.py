@@ -8,11 +8,11 @@ import yaml
 
 from support.on_trl import Batches, config, make_model, make_tokenizer
 from support.openai_server import OpenAIServer
+from support.runs import environment as _environment
 from support.world_models import RealWorld
 from wm_plugin import EchoConfig
 from wm_plugin.errors import UserError
 from wm_plugin.trl import WorldModelGRPOTrainer
-from wm_plugin.trl.train import _environment
 from wm_plugin.worlds.from_file import dataset_rows
 from wm_plugin.worlds.kit.protocol import tool_methods
 from wm_plugin.worlds.worlds import load
@@ -129,11 +129,10 @@ def test_a_config_file_says_which_worlds_are_simulated():
 @pytest.mark.parametrize(
     ("environment", "simulation", "message"),
     [
-        (None, SERVER, "simulation is of an environment, and there is no environment"),
-        ("grid", {**SERVER, "worlds": ["grid"]}, "simulation.worlds is of several environments"),
+        (None, SERVER, "simulation is for episodes in an environment"),
         ({"grid": "grid"}, {**SERVER, "worlds": ["gird"]}, "simulation.worlds: there is no environment 'gird'"),
         ("grid", {**SERVER, "modle": "w"}, "simulation has no field 'modle'; did you mean 'model'"),
-        ("grid", "url", "simulation is not JSON"),
+        ("grid", "url", "simulation is 'url'; write fields"),
     ],
 )  # fmt: skip
 def test_a_mistake_in_a_config_is_one_line(environment, simulation, message):

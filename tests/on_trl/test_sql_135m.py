@@ -21,7 +21,7 @@ RECIPE = Path(__file__).parents[2] / "recipes" / "trl" / "echo_sql_135m.yaml"
 
 def test_the_recipe_parses_and_names_what_exists():
     script, config, model, _ = train.parse(["--config", str(RECIPE), "--bf16", "false"])
-    assert train._environment(script.environment).__name__ == "SqlEnvironment"
+    assert train.run_config(script).factory.__name__ == "SqlEnvironment"
     script.train_rows_kwargs = {**script.train_rows_kwargs, "count": 2}
     assert len(train._rows(script, None, "train")) == 2
     assert (config.echo_coeff, model.dtype, config.use_cpu) == (1.0, "float32", True)

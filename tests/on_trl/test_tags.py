@@ -11,12 +11,12 @@ from datasets import Dataset
 from packaging.version import Version
 
 from support.on_trl import config, make_model, make_tokenizer
+from support.runs import environment as _environment
 from support.wmact import GIVES_UP, plans, says
 from wm_plugin import EchoConfig
 from wm_plugin.errors import UserError
 from wm_plugin.trl import WorldModelGRPOTrainer, train
 from wm_plugin.trl.tags import reader
-from wm_plugin.trl.train import _environment
 from wm_plugin.worlds.maze import MazeEnvironment
 from wm_plugin.worlds.taxi import TaxiEnvironment
 from wm_plugin.worlds.wrappers.annealing import TurnBudget
@@ -184,9 +184,9 @@ def test_the_config_names_the_protocol():
     assert _environment("maze", {"rescale": True}, "tags") is in_tags(REWARDED)
     worlds = _environment({"maze": "maze", "taxi": "taxi"}, None, "tags")
     assert worlds == {"maze": in_tags(MazeEnvironment), "taxi": in_tags(TaxiEnvironment)}
-    with pytest.raises(UserError, match="protocol is 'xml'; write tools or tags"):
+    with pytest.raises(UserError, match="protocol is 'xml'; there is 'tags', 'tools'"):
         _environment("maze", None, "xml")
-    with pytest.raises(UserError, match="there is no environment; name one"):
+    with pytest.raises(UserError, match="protocol is for episodes in an environment"):
         _environment(None, None, "tags")
     with pytest.raises(UserError, match="put all of them in tags, or none"):
         speaker([["x"]] * 4, {"a": in_tags(MazeEnvironment), "b": MazeEnvironment})

@@ -21,6 +21,7 @@ from support.scripts import trl_words
 from support.small_llama import fields, make_model, write_gguf
 from wm_plugin.errors import UserError
 from wm_plugin.hosting import config_file
+from wm_plugin.hosting.config import RunConfig
 from wm_plugin.trl import train
 from wm_plugin.worlds.grid import GridEnvironment
 from wm_plugin.worlds.maze import MazeEnvironment
@@ -253,17 +254,21 @@ def test_turn_information_in_files_and_flags(tmp_path, line, flags, echo):
         ("echo_turn_information: ja", [], "echo_turn_information is 'ja'; write true, false, or ratios"),
         ("turn_budget: {evry: 3}", [], "turn_budget has no field 'evry'; did you mean 'every'?"),
         ("turn_budget: {start: 0}", [], "turn_budget.start is 0; write a whole number >= 1"),
-        ("echo_coeff: 0", ["--turn_budget", "30"], "turn_budget is 30; write a mapping, e.g. {start: 30, every: 100}"),
-        ("echo_coeff: 0", ["--turn_budget", "{start"], "turn_budget is '{start'; write a mapping"),
+        (
+            "echo_coeff: 0",
+            ["--turn_budget", "30"],
+            "turn_budget is '30'; write a mapping, e.g. {start: 30, every: 100}",
+        ),
+        ("echo_coeff: 0", ["--turn_budget", "{start"], "turn_budget is not JSON"),
         ("turn_budget: {start: 3}\nmax_tool_calling_iterations: 3", [], "leave one of them out"),
-        ("episode_reward: {rescale: true}", [], "episode_reward is of episodes in an environment, and there is no"),
+        ("episode_reward: {rescale: true}", [], "episode_reward is for episodes in an environment"),
         ("environment: grid\nepisode_reward: {rescal: 1}", [], "episode_reward has no field 'rescal'; did you mean"),
         ("environment: grid\nepisode_reward: {gamma: 2}", [], "episode_reward.gamma is 2; write a number between 0"),
-        ("environment: grid", ["--episode_reward", "{rescale"], "episode_reward is not JSON"),
+        ("environment: grid", ["--episode_reward", "{rescale"], "episode_reward is '{rescale'; write a mapping"),
         ("environment: grid", ["--episode_reward", "true"], "episode_reward is True; write a mapping"),
         ("environment: 3", [], f"environment is 3; {ENVIRONMENT}"),
         ("environment:\n- grid", [], f"environment is ['grid']; {ENVIRONMENT}"),
-        ("environment: {a: 3}", [], "environment.a is 3; write a name (wm env list), or package.module:Class"),
+        ("environment: {a: 3}", [], "environment is {'a': 3}; write a name (wm env list), package.module:Class"),
         ("max_steps:\n- 2", [], "max_steps is [2]; write a number"),
         ("learning_rate: {a: 1}", [], "learning_rate is {'a': 1}; write a number"),
         ("max_steps: null", [], "max_steps is None; write a number"),
@@ -408,7 +413,7 @@ def test_every_full_recipe_parses_and_names_what_exists(name):
     script, config, model, _ = on_one_gpu(name)
     assert config.echo_coeff == 0.05
     assert model.model_name_or_path == "Qwen/Qwen2.5-7B-Instruct"
-    assert train._environment(script.environment).__name__ == "SqlEnvironment"
+    assert train.run_config(script).factory.__name__ == "SqlEnvironment"
     for split in ("train", "eval"):
         getattr(script, f"{split}_rows_kwargs")["count"] = 2
         assert len(train._rows(script, None, split)) == 2
@@ -448,7 +453,7 @@ def test_forths_recipes_have_the_papers_constants_and_evaluate_on_other_worlds(n
     assert (config.num_generations, config.max_steps, config.learning_rate) == (8, 1000, 1e-6)
     assert (config.max_completion_length, config.max_tool_calling_iterations) == (32768, 200)
     assert config.generation_kwargs == {"max_tokens": 8192}  # a turn
-    assert set(train._environment(script.environment)) == {"forth", "deepdive", "wordle", "sql"}
+    assert set(train.run_config(script).factory) == {"forth", "deepdive", "wordle", "sql"}
     assert config.optimizer == "muon"
     pytest.importorskip("bm25s")
     check_forth_rows(script, 200)
@@ -542,7 +547,7 @@ def test_wmacts_settings_in_files_and_flags(tmp_path, how):
     path = write(tmp_path, text + (yaml.safe_dump(given) if how == "file" else "turn_budget: {start: 9, every: 3}"))
     script, config, _, _ = train.parse(["--config", path, *flags])
     assert config.make_turn_budget() == TurnBudget(5, 100)
-    environment = train._environment(script.environment, script.episode_reward)
+    environment = train.run_config(script).factory
     assert environment is rewarded(GridEnvironment, rescale=True, action_penalty=0.1)
     _, config, _, _ = train.parse(["--config", path, "--turn_budget", "null"])
     assert config.make_turn_budget() is None
@@ -558,7 +563,7 @@ def test_wmacts_constants():
     assert config.echo_coeff == 0
     assert config.generation_kwargs == {"max_tokens": 12288}  # a turn
     assert script.protocol == "tags"
-    worlds = train._environment(script.environment, script.episode_reward, script.protocol)
+    worlds = train.run_config(script).factory
     classes = {"sokoban": SokobanEnvironment, "maze": MazeEnvironment, "taxi": TaxiEnvironment}
     reward = {"rescale": True, "format_penalty": 0.1}
     assert worlds == {name: in_tags(rewarded(world, **reward)) for name, world in classes.items()}
@@ -580,7 +585,7 @@ def test_wmacts_held_out_levels_are_played_in_one_turn_and_in_many():
     levels = {"sokoban": "standard", "sokoban_hard-1": "hard-1", "sokoban_hard-2": "hard-2", "maze": "standard"}
     levels |= {"maze_hard-1": "hard-1", "taxi_256_over_60": "standard"}
     assert set(sets) == {f"{name}{end}" for name in levels for end in ("", "_single")}
-    worlds = train._environment(script.environment, script.episode_reward, script.protocol)
+    worlds = train.run_config(script).factory
     for name, level in levels.items():
         many, single = sets[name], sets[f"{name}_single"]
         world = name.partition("_")[0]
@@ -746,8 +751,8 @@ def test_a_recipe_on_two_cpu_processes(policy, tmp_path):
 
 
 def test_an_error_names_its_field():
-    with pytest.raises(UserError, match="environment is not JSON"):
-        train._environment("{grid")
+    with pytest.raises(UserError, match="environment is '{grid'; write a name"):
+        RunConfig.read({"environment": "{grid"})
 
 
 def test_a_gguf_file_trains_and_is_saved_as_a_dense_model(tmp_path):

@@ -7,10 +7,10 @@ import torch
 
 from support.on_trl import Batches, config, make_model, make_tokenizer
 from support.openai_server import OpenAIServer
+from support.runs import environment as _environment
 from wm_plugin import EchoConfig
 from wm_plugin.errors import UserError
 from wm_plugin.trl import WorldModelGRPOTrainer
-from wm_plugin.trl.train import _environment
 from wm_plugin.worlds.kit.protocol import UNANSWERED, tool_methods
 from wm_plugin.worlds.worlds import load
 from wm_plugin.worlds.wrappers.tags import takes_tags
@@ -132,11 +132,10 @@ def test_a_config_file_says_which_worlds_are_verified():
 @pytest.mark.parametrize(
     ("environment", "options", "message"),
     [
-        (None, {"verify": {"world_model": SAYS}}, "verify is of actions in an environment, and there is no environment"),
-        ("shop", {"verify": {"world_model": SAYS, "worlds": ["shop"]}}, "verify.worlds is of several environments"),
+        (None, {"verify": {"world_model": SAYS}}, "verify is for episodes in an environment"),
         ({"a": "shop"}, {"verify": {"world_model": SAYS, "worlds": ["b"]}}, "verify.worlds: there is no environment 'b'"),
         ("shop", {"verify": {"world_modle": SAYS}}, "verify has no field 'world_modle'; did you mean 'world_model'"),
-        ("shop", {"verify": "budget"}, "verify is not JSON"),
+        ("shop", {"verify": "budget"}, "verify is 'budget'; write fields"),
         ("grid", {"verify": {"world_model": SAYS}}, "verify: GridEnvironment says of no tool that it is irreversible"),
         ("shop", {"verify": {"world_model": SAYS}, "simulation": SAYS}, "verify: ShopEnvironment is simulated"),
     ],

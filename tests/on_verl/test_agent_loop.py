@@ -234,7 +234,7 @@ def test_a_row_says_which_of_several_worlds_it_is_of(tokenizers):
     assert content(tokenizers["merges"], echoes) == [("repeat", "a 7 ['level']")]
     assert (echoes.reward_score, {weight for _, weight in weighed(echoes)}) == (0.25, {0.0, 0.5})
     assert "Start at 7." in tokenizers["merges"].decode(echoes.prompt_ids)
-    with pytest.raises(UserError, match="column `environment` is 'rom', and wm.environment has 'rooms', 'echoes'"):
+    with pytest.raises(UserError, match="column `environment` is 'rom', and environment has 'rooms', 'echoes'"):
         rollout(tokenizers["merges"], ["x"], wm, row={"extra_info": {"environment": "rom"}})
 
 
@@ -356,8 +356,8 @@ def test_other_columns_of_a_row_that_do_not_fit_are_one_line(tokenizers, value):
     several = {"environment": {"rooms": ROOMS, "echoes": f"{__name__}:Echoes"}}
     refusals = []
     for wm, row, message in (
-        ({}, {"extra_info": value}, "a row's `extra_info` is"),
-        (several, {"extra_info": value}, "a row's `extra_info` is"),
+        ({}, {"extra_info": value}, "a row's columns are"),
+        (several, {"extra_info": value}, "a row's columns are"),
         (several, {"extra_info": {"environment": value}}, "a row's column `environment` is"),
         (
             {},

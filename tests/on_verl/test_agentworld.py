@@ -171,4 +171,4 @@ def test_the_tiny_recipe_trains_with_a_judge_and_ends_with_one_line_where_it_fai
     reason = f"UserError: reward hybrid: RubricReward: judge at {server.base_url} failed to judge "
     lines = [line for line in done.output.splitlines() if reason in line]
     assert lines, done.output[-5000:]
-    assert lines[-1].endswith("and max_failure_share is 0.2; mend the server, or raise it")
+    assert lines[-1].endswith("and max_failure_share is 0.2; fix the server, or raise it")

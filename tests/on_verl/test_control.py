@@ -70,13 +70,13 @@ def wm(**fields):
 
 def test_the_classes():
     control = {"perturbations": [{"name": "error", "rate": 0.1}]}
-    (kind,) = read_config(wm(control=control, episode_reward={"rescale": True})).environments
+    (kind,) = read_config(wm(control=control, episode_reward={"rescale": True})).classes().values()
     assert issubclass(kind, GridEnvironment)
     assert config_of(kind) == ControlConfig.from_mapping(control)
     several = read_config(wm(environment={"a": "grid", "b": "wordle"}, control={**control, "worlds": ["b"]}))
-    assert [config_of(kind) is not None for kind in several.environments] == [False, True]
-    assert config_of(several.environment_of({"environment": "b"})) is not None
-    assert config_of(several.environment_of({"environment": "a"})) is None
+    assert [config_of(kind) is not None for kind in several.classes().values()] == [False, True]
+    assert config_of(several.class_of({"environment": "b"})) is not None
+    assert config_of(several.class_of({"environment": "a"})) is None
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_the_classes():
             {"control": {"perturbations": [{"name": "error", "rate": 0.1, "tools": ["mov"]}]}},
             "wm.control.perturbations[0].tools: GridEnvironment has no tool 'mov'; did you mean 'move'?",
         ),
-        ({"control": FAILS, "environment": None}, "wm.control is of episodes in an environment"),
+        ({"control": FAILS, "environment": None}, "wm.control is for episodes in an environment"),
         (
             {"control": FAILS | {"worlds": ["grit"]}, "environment": {"grid": "grid"}},
             "wm.control.worlds: there is no environment 'grit'",

@@ -231,5 +231,5 @@ def test_what_is_configured():
     assert WorldModelConfig(EchoConfig(1.0, guard=True)).measures_validation
     assert not WorldModelConfig(EchoConfig(1.0)).measures_validation
     assert EchoConfig(guard=GUARD).guard == GuardConfig(k=1)
-    with pytest.raises(UserError, match="wm.validation_nll is 'yes'; write true or false"):
-        WorldModelConfig(EchoConfig(1.0), validation_nll="yes")
+    with pytest.raises(UserError, match="validation_nll is 'maybe'; write true or false"):
+        WorldModelConfig(EchoConfig(1.0), validation_nll="maybe")

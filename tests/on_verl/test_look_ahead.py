@@ -117,7 +117,7 @@ def test_an_engine_that_fails_on_the_way_costs_that_episode_alone():
         ({"look_ahead": {"a": {"depth": 1}}}, "wm.look_ahead.value is success"),
         ({"look_ahead": {"a": {**AHEAD, "world_model": "real"}}}, "leave it out"),
         ({"look_ahead": 3}, "wm.look_ahead is 3; write a mapping"),
-        ({"look_ahead": {"a": AHEAD}, "environment": None}, "episodes in wm.environment"),
+        ({"look_ahead": {"a": AHEAD}, "environment": None}, "episodes in an environment"),
     ],
 )
 def test_what_cannot_be_is_one_line(fields, message):

@@ -13,7 +13,7 @@ from support import on_verl
 from support.on_verl import TOOLS, make_batch, make_rollouts, make_worker, policy_loss, with_term
 from wm_plugin import EchoConfig
 from wm_plugin.errors import UserError
-from wm_plugin.objectives.silence import Silence, Tally
+from wm_plugin.objectives.empty_batches import EmptyBatchMonitor, Tally
 from wm_plugin.verl.config import WorldModelConfig
 from wm_plugin.verl.names import COUNTS, SUMS
 from wm_plugin.verl.trainer import WorldModelTrainer
@@ -128,7 +128,7 @@ def step(worker, echo, rollouts=ROLLOUTS, mini=8, silence=None, total=9, updates
     trainer.actor_rollout_wg = Workers(worker, rollouts, echo)
     trainer._wm, trainer._wm_on, trainer._wm_prefix, trainer._wm_warned = WorldModelConfig(echo), True, "echo", set()
     trainer._wm_tools = on_verl.tool_names(echo)
-    trainer._wm_silence = silence or Silence(echo)
+    trainer._wm_silence = silence or EmptyBatchMonitor(echo)
     trainer._wm_tally = Tally(environment=sum(rollout.mask.count(0) for rollout in rollouts))
     trainer._wm_selected = int(make_batch(rollouts, echo)[COUNTS].sum())
     keys = [f"{row}_0_0" for row in range(len(rollouts))]
@@ -174,7 +174,7 @@ def test_updates_without_a_reward_signal_are_counted(worker, caplog):
 
 def test_a_step_without_a_token_logs_no_figure_of_nothing_and_says_so(worker, caplog):
     echo = EchoConfig(COEFF, roles=["user"], on_silence="stop", silent_batches=2)
-    silence = Silence(echo)
+    silence = EmptyBatchMonitor(echo)
     metrics = step(worker, echo, mini=4, silence=silence)
     figures = {name: value for name, value in metrics.items() if "echo/" in name}
     assert figures == {

@@ -235,7 +235,7 @@ def test_the_launcher_writes_data_that_the_environment_takes(name, tmp_path):
     wm, sources = read_config(config), {}
     for source, (function, arguments) in found.items():
         (row, *_) = import_object(function, field="rows")(**one_row(arguments))
-        assert not missing_columns(wm.environment_of(row), row)
+        assert not missing_columns(wm.class_of(row), row)
         sources[source] = arguments, row
     world = next((world for world in ("forth", "deepdive") if world in name), None)
     if world is not None:
@@ -285,7 +285,7 @@ def read_by_verl(sources, wm, folder):
     assert whole["data_source"] == list(sources)
     for row in whole:
         columns = {name: value for name, value in row["extra_info"].items() if value is not None}
-        environment = wm.environment_of(columns)()
+        environment = wm.class_of(columns)()
         assert "<action>" in environment.reset(**columns)
         assert environment.max_turns == (1 if row["data_source"].endswith("_single") else 30)
 
@@ -381,7 +381,7 @@ def test_verl_reads_files_of_several_worlds(tmp_path):
     whole = datasets.concatenate_datasets(parts)
     assert whole["data_source"] == [world for world in wm.environment for _ in range(2)]
     for row in whole:
-        environment = wm.environment_of(row["extra_info"])
+        environment = wm.class_of(row["extra_info"])
         assert environment is ENVIRONMENTS.get(row["data_source"])
         assert not missing_columns(
             environment, [name for name, value in row["extra_info"].items() if value is not None]

@@ -249,7 +249,7 @@ def test_the_function_says_what_is_wrong_with_its_settings():
         ({"path": None, "kwargs": {}}, "write a name"),
         ("ruge", "there is no 'ruge'; did you mean 'rouge'"),
         (3, "wm.reward is 3"),
-        ("rouge", "reward rouge has no tag, and a trainer hands over all that the model wrote"),
+        ("rouge", "reward rouge has no tag, and trainers pass whole outputs"),
         ("nowhere.to.be:Found", "there is no module 'nowhere.to.be'"),
         ("Found", "reward: there is no 'Found'"),
         (f"{__name__}:Modle", "did you mean 'Model'?"),
@@ -753,7 +753,7 @@ def test_a_judge_that_fails_too_often_is_not_asked_again():
     assert reason.startswith(
         f"reward judge: JudgeReward: judge at {server.base_url} failed to judge 100% of the last 20 "
     )
-    assert reason.endswith("and max_failure_share is 0.4; mend the server, or raise it")
+    assert reason.endswith("and max_failure_share is 0.4; fix the server, or raise it")
     assert "\n" not in reason
 
 
@@ -767,7 +767,7 @@ def test_what_is_wrong_with_a_row_or_a_call_stops_nothing():
 def test_a_misspelt_reward_stops_the_run_before_it_starts():
     with pytest.raises(UserError, match="there is no 'ruge'; did you mean 'rouge'"):
         check_config(composed_reward("wm.reward=ruge"))
-    with pytest.raises(UserError, match="reward judge has no tag, and a trainer hands over all"):
+    with pytest.raises(UserError, match="reward judge has no tag, and trainers pass"):
         check_config(composed_reward("wm.reward={path: judge, kwargs: {server: {model: m}}}"))
     with pytest.raises(UserError, match="wm.reward is None; write a name"):
         check_config(composed_reward())

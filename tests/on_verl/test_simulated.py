@@ -161,7 +161,7 @@ def test_episodes_in_the_real_world_by_mistake_stop_the_run():
         ({"environment": "grid", "simulation": {"modell": "x"}}, "wm.simulation has no field 'modell'.*'model'"),
         ({"environment": "grid", "simulation": {"url": "http://h/v1"}}, "wm.simulation.model is missing"),
         ({"environment": "grid", "simulation": "x"}, "wm.simulation is 'x'; write fields"),
-        ({"simulation": {"model": "x"}}, "wm.simulation is of an environment, and wm.environment is null"),
+        ({"simulation": {"model": "x"}}, "wm.simulation is for episodes in an environment"),
         (
             {"environment": {"a": "grid"}, "simulation": {"model": "x", "worlds": ["b"]}},
             "wm.simulation.worlds: there is no environment 'b'",
@@ -234,4 +234,4 @@ def test_a_world_that_is_a_file_is_played(tokenizer, tmp_path):
     assert "Hm." in response
     assert "Moved." in response
     with pytest.raises(UserError, match="has tools and no world behind them; add simulation"):
-        read_config({"wm": {"environment": str(path)}}).environments  # noqa: B018
+        read_config({"wm": {"environment": str(path)}}).classes()

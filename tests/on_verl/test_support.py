@@ -1,6 +1,5 @@
 """What we rely on in verl is there, and what could not be exact is refused with a way out."""
 
-import dataclasses
 import json
 import os
 import re
@@ -129,7 +128,7 @@ def test_the_group_lists_every_field_with_its_default():
     """So that `wm.<field>=…` needs no `+`, and the file says what there is."""
     listed = yaml.safe_load((ROOT / "recipes/verl/wm/echo.yaml").read_text())["wm"]
     expected = {name: field.default for name, field in EchoConfig.model_fields.items()}
-    expected |= {f.name: f.default for f in dataclasses.fields(WorldModelConfig) if f.name != "objective"}
+    expected |= {name: field.default for name, field in WorldModelConfig.model_fields.items() if name != "objective"}
     assert set(listed) == set(expected) | set(REWARD_KEYS)
     assert {name: listed[name] for name in expected if name != "coeff"} == {
         name: value for name, value in expected.items() if name != "coeff"
@@ -164,7 +163,7 @@ REFUSED = {
     "an unknown field": (["+wm.coef=1"], "wm has no field 'coef'; did you mean 'coeff'"),
     "both names of the coefficient": (["+wm.alpha=0.1"], "which the group +wm=echo sets; write wm.coeff alone"),
     "a bad value": (["wm.coeff=-1"], "coeff is -1"),
-    "a bad share": (["wm.max_lost=2"], "wm.max_lost is 2; write a share between 0 and 1"),
+    "a bad share": (["wm.max_lost=2"], "wm.max_lost is 2; write a number >= 0 and <= 1"),
     "no turns": (["wm.max_turns=0"], "wm.max_turns is 0"),
     "a turn budget's field": (
         ["wm.environment=grid", "wm.turn_budget={evry: 3}"],
@@ -180,9 +179,12 @@ REFUSED = {
     ),
     "two budgets": (
         ["wm.environment=grid", "wm.turn_budget={start: 3}", "wm.max_turns=3"],
-        "wm.turn_budget says what wm.max_turns says; leave one of them out",
+        "wm.turn_budget says what max_turns says; leave one of them out",
     ),
-    "a turn budget of no environment": (["wm.turn_budget={start: 3}"], "wm.environment is null; name one"),
+    "a turn budget of no environment": (
+        ["wm.turn_budget={start: 3}"],
+        "is for episodes in an environment, and environment is null; name one",
+    ),
     "an episode reward's field": (
         ["wm.environment=grid", "wm.episode_reward={rescal: true}"],
         "wm.episode_reward has no field 'rescal'; did you mean 'rescale'?",
@@ -193,9 +195,12 @@ REFUSED = {
     ),
     "an episode reward that is none": (
         ["wm.environment=grid", "wm.episode_reward=true"],
-        "wm.episode_reward is True; write fields, e.g. {rescale: true}",
+        "wm.episode_reward is True; write a mapping",
     ),
-    "an episode reward of no environment": (["wm.episode_reward={rescale: true}"], "wm.environment is null; name one"),
+    "an episode reward of no environment": (
+        ["wm.episode_reward={rescale: true}"],
+        "is for episodes in an environment, and environment is null; name one",
+    ),
     "an episode reward of an outcome that is not there": (
         ["wm.environment=collections:OrderedDict", "wm.episode_reward={rescale: true}"],
         "OrderedDict has no get_reward: there is no outcome to rescale",
@@ -472,7 +477,7 @@ def test_a_turn_budget_and_the_reward_of_episodes_are_read():
     )
     assert wm.turn_budget == TurnBudget(6, 2)
     assert wm.first_turns == 7
-    (environment,) = wm.environments
+    (environment,) = wm.classes().values()
     assert environment is rewarded(GridEnvironment, rescale=True)
     assert support.check_config(stock("wm.max_turns=4")).first_turns == 4
     assert support.check_config(stock()).first_turns is None

@@ -202,8 +202,8 @@ def test_a_cap_on_the_tokens_of_a_turn(monkeypatch, cap):
     ("wm", "message"),
     [
         ({"environment": "sql", "protocol": "tags"}, "wm.protocol: tags writes one text of actions"),
-        ({"environment": "maze", "protocol": "xml"}, "wm.protocol is 'xml'; write tools or tags"),
-        ({"environment": None, "protocol": "tags"}, "wm.protocol is of actions in an environment"),
+        ({"environment": "maze", "protocol": "xml"}, "wm.protocol is 'xml'; there is 'tags', 'tools'"),
+        ({"environment": None, "protocol": "tags"}, "wm.protocol is for episodes in an environment"),
         ({"max_turn_tokens": 0}, "wm.max_turn_tokens is 0; write a whole number"),
     ],
 )

@@ -22,8 +22,8 @@ from verl.utils.dataset.rl_dataset import RLHFDataset
 from support.queue_on_verl import Store
 from wm_plugin.errors import UserError
 from wm_plugin.objectives import EchoConfig, Span
+from wm_plugin.objectives.empty_batches import Tally
 from wm_plugin.objectives.metrics import LEARNT, LEARNT_LENGTH
-from wm_plugin.objectives.silence import Tally
 from wm_plugin.tokens.spans import OTHER, SPAN_FIELD, Origin
 from wm_plugin.verl import state
 from wm_plugin.verl import trainer as trainer_module
@@ -498,7 +498,7 @@ def test_rows_of_several_worlds_begin(monkeypatch):
     [
         ("null in a row before the last", "row 0 of data.{}_files: .* MazeEnvironment.reset: .*'board'"),
         ("null in a later row", "row 2 of data.{}_files: .* ForthEnvironment.reset: .*'problem'.*columns: 'board'"),
-        ("no world of that name", "row 2 of data.{}_files: .*`environment` is 'mazes', and wm.environment has"),
+        ("no world of that name", "row 2 of data.{}_files: .*`environment` is 'mazes', and environment has"),
         ("no columns", "row 2 of data.{}_files: .*`environment` is None"),
     ],
 )

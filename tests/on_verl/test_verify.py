@@ -98,7 +98,7 @@ def test_episodes_ask_at_the_same_time_and_nobody_waits_for_another(tokenizer):
         ({"environment": "shop", "verify": {"budgte": 1}}, "wm.verify has no field 'budgte'.*'budget'"),
         ({"environment": "shop", "verify": {"budget": 1}}, "wm.verify.world_model is missing"),
         ({"environment": "shop", "verify": "x"}, "wm.verify is 'x'; write fields"),
-        ({"verify": {"world_model": MODEL}}, "wm.verify is of actions in an environment, and wm.environment is null"),
+        ({"verify": {"world_model": MODEL}}, "wm.verify is for episodes in an environment"),
         ({"environment": "grid", "verify": {"world_model": MODEL}}, "wm.verify: GridEnvironment says of no tool"),
         (
             {"environment": {"a": "shop"}, "verify": {"world_model": MODEL, "worlds": ["b"]}},

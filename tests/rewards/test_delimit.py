@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.timing import repeated, too_slow
 from wm_plugin.rewards.delimit import fenced, neutral, shortened
 
 
@@ -89,12 +88,6 @@ def test_once_is_enough(text):
 def test_long_texts_are_cut_and_say_so():
     shown, _ = fenced({"predicted": shortened("x" * 50, 20)})
     assert f"\n{'x' * 20}\n(cut here: 30 characters more)\n" in shown
-
-
-@pytest.mark.parametrize("unit", ["<", "< ", "<|", "<final", "[[", "[[ ", "<final ", "[ ", "</"])
-def test_no_text_takes_long(unit):
-    assert too_slow(neutral, repeated(unit)) is None
-    assert too_slow(neutral, repeated(" ", unit)) is None
 
 
 def test_of_plain_texts_only_control_characters_are_escaped():

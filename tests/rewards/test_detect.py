@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.timing import repeated, too_slow
 from wm_plugin.errors import UserError
 from wm_plugin.rewards import ExactReward, GuardedReward, WordF1Reward
 from wm_plugin.rewards.detect import echo, judge_talk, self_praise
@@ -126,7 +125,7 @@ def test_a_reward_in_a_config():
         ({"path": "exact", "args": {}}, "reward has no field 'args'"),
         ({"path": "exact", "kwargs": {"trim": True}}, "exact does not take these arguments: .*trim"),
         ({"path": "exact", "kwargs": [1]}, "kwargs is \\[1\\]"),
-        ({"path": "json:loads", "kwargs": {"a": 1}}, "is no class, which kwargs are for"),
+        ({"path": "json:loads", "kwargs": {"a": 1}}, "is not a class, so it takes no kwargs"),
         ("wm_plugin.rewards.rubric:DIMENSIONS", "is an instance of tuple; name the class"),
     ],
 )
@@ -151,9 +150,3 @@ def test_any_text(prediction, context, target):
     assert self_praise(prediction, prediction) == judge_talk(prediction, prediction) == []
     assert 0 <= echo(prediction, context, target) <= 1
     assert echo(prediction, context, prediction) == 0
-
-
-def test_long_texts_take_no_time():
-    for unit in ("all ", "the output ", "give a ", '"format":1,', "<"):
-        for work in (self_praise, judge_talk, lambda text: echo(text, text, "")):
-            assert too_slow(work, repeated(unit)) is None

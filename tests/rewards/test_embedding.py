@@ -2,7 +2,6 @@
 
 import json
 import math
-import socket
 from contextlib import contextmanager
 from importlib.util import find_spec
 
@@ -39,27 +38,22 @@ def cosine(minilm):
 # --- A real model.
 
 
-def test_distances_of_a_real_model(cosine):
+def test_distances_of_a_real_model(cosine, minilm):
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.util import cos_sim
+
     predictions = [TARGET, GOOD, HACKED, "Nothing happens.", "", " \n", None, f" {TARGET}\n"]
     same, good, hacked, other, *rest = cosine(predictions, [TARGET] * 8)
     assert same == 1
     assert 0.9 < good < 1
-    assert hacked < 0.6
-    assert other < 0.6
+    assert max(hacked, other) < 0.6
     assert rest == [0, 0, 0, 1]
     assert cosine.figures["no_prediction"] == 1 / 8
-    assert cosine.figures["cosine"] == pytest.approx(
-        (2 + good + hacked + other) / 7, abs=0.02
-    )  # a negative one counts here
-
-
-def test_the_cosine_is_the_models_own(cosine, minilm):
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.util import cos_sim
-
+    mean = (2 + good + hacked + other) / 7  # a negative cosine counts as such
+    assert cosine.figures["cosine"] == pytest.approx(mean, abs=0.02)
     model = SentenceTransformer(minilm, device="cpu")
     real = [float(cos_sim(*model.encode([text, TARGET]))) for text in (GOOD, HACKED)]
-    assert cosine([GOOD, HACKED], [TARGET] * 2) == pytest.approx(real, abs=1e-5)
+    assert [good, hacked] == pytest.approx(real, abs=1e-5)
 
 
 def test_a_threshold(minilm):
@@ -70,15 +64,9 @@ def test_a_threshold(minilm):
 
 def test_rwml_goes_by_the_observer(minilm):
     reward = RwmlReward(minilm, 0.2, tag="next_state", device="cpu")
-    outputs = [
-        f"<next_state>{GOOD}</next_state>",
-        f"<next_state>{HACKED}</next_state>",
-        '<next_state>{"status": "open", "id": 7}</next_state>',
-        '<next_state>{"status": "open", "id": 7}</next_state>',
-        "no tag",
-        "no tag",
-    ]
-    targets = [TARGET, TARGET, '{"status": "open", "id": 7}', '{"status": "done", "id": 7, "by": 1}', TARGET, "{}"]
+    order = '{"status": "open", "id": 7}'
+    outputs = [*(f"<next_state>{text}</next_state>" for text in (GOOD, HACKED, order, order)), "no tag", "no tag"]
+    targets = [TARGET, TARGET, order, '{"status": "done", "id": 7, "by": 1}', TARGET, "{}"]
     scores = reward(outputs, targets, observer=["environment", "user", "tool", "tool", "user", "tool"], task_id=[0] * 6)
     assert scores == [1, 0, 1, 0.6, 0, 0]  # ROUGE-L of the fourth: 2 · 3 / (4 + 6) = 0.6
     assert reward.figures == {
@@ -109,10 +97,7 @@ def test_rwml_needs_its_column(minilm):
 def test_a_wrong_end_beyond_the_window_is_not_hidden(minilm):
     reward = EmbeddingReward(minilm, 0.2, device="cpu")
     same = " ".join(f"On shelf {n} there is a vase of blue glass." for n in range(60))  # 660 tokens; the model sees 256
-    right, wrong = (
-        "In the north is a gate that leads to the sea.",
-        "An error occurred: the file was not found on this disk.",
-    )
+    right, wrong = "In the north is a gate that leads to the sea.", "An error occurred: no file was found on this disk."
     reworded = f"{same} In the north there is a gate that leads to the sea."
     outputs = [f"{same} {right}", f"{same} {wrong}", same, reworded, f"{same} {right} " * 3, "vase"]
     assert reward(outputs, [f"{same} {right}"] * 6) == [1, 0, 0, 1, 0, 0]
@@ -163,32 +148,14 @@ def answer(texts):
     return {"object": "list", "data": rows, "model": "letters", "usage": {"prompt_tokens": 1, "total_tokens": 1}}
 
 
-def without_last(body):
-    body["data"].pop()
-
-
-def twice(body):
-    body["data"][0]["index"] = body["data"][1]["index"]
-
-
-def infinite(body):
-    body["data"][0]["embedding"][0] = float("inf")
-
-
-def ragged(body):
-    body["data"][0]["embedding"].pop()
-
-
-def base64(body):
-    for row in body["data"]:
-        row["embedding"] = "AAAA"
-
-
-def nothing(body):
-    del body["data"]
-
-
-FAULTS = {f.__name__: f for f in (without_last, twice, infinite, ragged, base64, nothing)}
+FAULTS = {  # changes to a good answer
+    "without_last": lambda body: body["data"].pop(),
+    "twice": lambda body: body["data"][0].update(index=body["data"][1]["index"]),
+    "infinite": lambda body: body["data"][0]["embedding"].__setitem__(0, float("inf")),
+    "ragged": lambda body: body["data"][0]["embedding"].pop(),
+    "base64": lambda body: [row.update(embedding="AAAA") for row in body["data"]],
+    "nothing": lambda body: body.pop("data"),
+}
 
 
 @contextmanager
@@ -241,9 +208,8 @@ FAST = {"backoff": 0.001}
 def test_a_server(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "secret")
     with serving() as (url, bodies):
-        reward = EmbeddingReward(
-            "letters", base_url=url, server={**FAST, "parameters": {"truncate_prompt_tokens": 512}}
-        )
+        settings = {**FAST, "parameters": {"truncate_prompt_tokens": 512}}
+        reward = EmbeddingReward("letters", base_url=url, server=settings)
         predictions, targets = ["aab", "b", None, "", "a\ud800"], ["ab", "ab", "ab", "ab", "aa"]
         found = reward(predictions, targets)
         assert found == pytest.approx([expected("aab", "ab"), expected("b", "ab"), 0, 0, expected("a", "aa")], abs=1e-6)
@@ -319,44 +285,27 @@ def test_a_fault_is_tried_again(fault):
 
 @SERVER
 @pytest.mark.parametrize(
-    ("fault", "said"), [(500, "fault 500"), ("html", "what?"), ("without_last", "not what was asked")]
+    ("fault", "requests", "said"),
+    [
+        (500, [2] * 3 + [1] * 6, "fault 500"),  # together, then one by one
+        ("html", [2] * 3 + [1] * 6, "what?"),
+        ("without_last", [2] * 3 + [1] * 6, "not what was asked"),
+        (400, [2, 1, 1], "400.*if the texts are too long .* truncate: true"),
+        *((status, [2], str(status)) for status in (401, 403, 404)),  # the key, the address or the model
+    ],
 )
-def test_a_server_that_stays_broken_is_named(fault, said):
+def test_a_server_that_stays_broken_is_named(fault, requests, said):
     with serving(*[fault] * 9) as (url, bodies):
         reward = EmbeddingReward("letters", base_url=url, server={**FAST, "max_retries": 2})
-        with pytest.raises(
-            UserError, match=f"{url}: no embeddings of 'letters', with up to 2 retries .*{said}"
-        ) as error:
+        with pytest.raises(UserError, match=f"{url}.*'letters'.*{said}") as error:
             reward(["ab"], ["a"])
         assert "\n" not in str(error.value)
-        assert [len(body["input"]) for body in bodies] == [2] * 3 + [1] * 6  # together, then one by one
-
-
-@SERVER
-def test_a_server_that_breaks_later_is_named():
-    with serving(None, *[500] * 9) as (url, _):
+        assert [len(body["input"]) for body in bodies] == requests
+    with serving(None, *[500] * 9) as (url, _):  # also where it breaks later
         reward = EmbeddingReward("letters", base_url=url, server={**FAST, "max_retries": 0})
         assert reward(["ab"], ["a"]) == [pytest.approx(expected("ab", "a"))]
         with pytest.raises(UserError, match=f"{url}: no embeddings of 'letters'.*fault 500"):
             reward(["aab"], ["a"])
-
-
-@SERVER
-def test_a_server_that_is_gone_is_named():
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{nobody.getsockname()[1]}/v1"  # bound, but nobody listens
-        with pytest.raises(UserError, match=f"{url}: no embeddings of 'letters'.*connection"):
-            EmbeddingReward("letters", base_url=url, server=FAST)(["ab"], ["a"])
-
-
-@SERVER
-def test_a_request_that_is_refused_is_not_tried_again():
-    for status in (401, 403, 404):
-        with serving(status) as (url, bodies):
-            with pytest.raises(UserError, match=f"{url}.*{status}"):
-                EmbeddingReward("letters", base_url=url, server=FAST)(["ab"], ["a"])
-            assert len(bodies) == 1
 
 
 @SERVER
@@ -398,16 +347,6 @@ def test_a_server_that_knows_no_truncation_refuses_as_before():
         assert (reward.figures["truncated"], reward.figures["failures/refused"]) == (0, 0.5)
         assert [body["input"] for body in bodies if "truncate_prompt_tokens" in body] == [["too long"]]
         assert reward(["too long by itself"], ["a"]) == [0]
-        with pytest.raises(
-            UserError, match=r"no embeddings of 'letters'.*400.*if the texts are too long .* truncate: true"
-        ):
-            EmbeddingReward("letters", base_url=url, server=FAST)(["too long"], ["too long too"])
-
-
-@SERVER
-def test_a_server_that_refuses_everything_is_named():
-    with serving(*[400] * 9) as (url, _), pytest.raises(UserError, match=f"{url}: no embeddings of 'letters'.*400"):
-        EmbeddingReward("letters", base_url=url, server=FAST)(["ab"], ["a"])
 
 
 @SERVER
@@ -420,8 +359,9 @@ def test_a_long_call_in_parts():
         assert sum(text == "ab" for body in bodies for text in body["input"]) == 1
 
 
-def test_settings_that_cannot_be():
-    for options, message in (
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
         ({"threshold": 0}, "threshold is 0; write a distance in"),
         ({"threshold": 2.5}, "threshold is 2.5"),
         ({"batch_size": 0}, "batch_size is 0; write a number >= 1"),
@@ -429,10 +369,12 @@ def test_settings_that_cannot_be():
         ({"truncate": True}, "truncate is for a server, but base_url is not set"),
         ({"server": {"timeout": 1}}, "server has settings, but base_url is not set"),
         ({"base_url": "localhost:8000"}, "base_url is 'localhost:8000'; write http://host:port/v1"),
-        ({"base_url": "http://x/v1", "server": {"retries": 3}}, "server: .*retries"),
-    ):
-        with pytest.raises(UserError, match=message):
-            EmbeddingReward("letters", **options)
+        ({"base_url": "http://x/v1", "server": {"retries": 3}}, "server has no field 'retries'"),
+    ],
+)
+def test_settings_that_cannot_be(options, message):
+    with pytest.raises(UserError, match=message):
+        EmbeddingReward("letters", **options)
 
 
 def test_texts_for_a_server_have_a_limit():

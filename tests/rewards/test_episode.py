@@ -27,7 +27,7 @@ def test_penalties():
     assert EpisodeReward(rescale=False, action_penalty=0.1)([1, 1, 0], **counts) == pytest.approx([0.5, 0.6, 0])
     two = EpisodeReward(rescale=False, turn_penalty=0.1, action_penalty=0.01, format_penalty=0)
     assert two([1, 1, 0], **counts, turns=[1, 3, 2]) == pytest.approx([0.86, 0.66, -0.2])
-    with pytest.raises(UserError, match="turn_penalty is set, and the turns of the episodes are not known"):
+    with pytest.raises(UserError, match="turn_penalty is set, but the column of turns is missing"):
         two([1, 1, 0], **counts)
 
 
@@ -69,7 +69,7 @@ def test_gamma_is_the_first_turn_s():
     counts = {"actions": [4, 4, 4, 4], "effective": [4, 4, 2, 0]}
     assert reward([1, 1, 1, 0], **counts, turns=[1, 3, 2, 0]) == [1, 0.25, 0.25, 0]
     assert [turns[0] for turns in discounted([1, 1, 0.5], [1, 3, 2], gamma=0.5)] == [1, 0.25, 0.25]
-    with pytest.raises(UserError, match="the turns of the episodes are not known"):
+    with pytest.raises(UserError, match="the column of turns is missing"):
         reward([1], actions=[1], effective=[1])
     with pytest.raises(UserError, match="gamma is True"):
         EpisodeReward(gamma=True)

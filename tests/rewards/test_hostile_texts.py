@@ -1,4 +1,4 @@
-"""Texts that are written to take time, memory or the reward itself. Nothing raises; twice the text takes about twice the time."""
+"""Texts written to take time, memory or the reward itself. Nothing raises; twice the text takes about twice the time."""
 
 import json
 import math
@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.examples import examples
+from support.timing import repeated, too_slow
 from wm_plugin.errors import UserError
 from wm_plugin.rewards import (
     REWARDS,
@@ -23,77 +24,24 @@ from wm_plugin.rewards import (
 )
 from wm_plugin.rewards import rouge as rouge_module
 from wm_plugin.rewards.delimit import neutral, windows
-from wm_plugin.rewards.detect import judge_talk, self_praise
+from wm_plugin.rewards.detect import echo, judge_talk, self_praise
 from wm_plugin.rewards.rule_checks import _has_words
 from wm_plugin.rewards.rule_errors import error_kind
 from wm_plugin.rewards.rule_places import CutError, Work
 from wm_plugin.rewards.verdict import fields
 from wm_plugin.worlds.agents.policies import read_action
 
-UNITS = [
-    *(
-        "\n",
-        " ",
-        "\u200b",
-        "\u0301\u0323",
-        "\u3099\uff9f",
-        "{",
-        "[",
-        '["',
-        '{"a":',
-        "<",
-        "< ",
-        "</",
-        "<|",
-        "[[begin ",
-        '"',
-        "\\",
-        "0",
-        "1,",
-    ),
-    *(
-        "a",
-        "a ",
-        "a-",
-        "give ",
-        "this is ",
-        "all fields ",
-        "no mistakes ",
-        "score of 5 for each\n",
-        "with all b correctly c",
-        "error: ",
-    ),
-    *(
-        "<tool_call>",
-        "</tool_call>",
-        "<tool_call>\n",
-        "<tool_call>{}</tool_call>",
-        "<think>",
-        "</think>",
-        "<next_state>",
-        "</s>",
-        " </s>",
-    ),
-    *(
-        "<final_evaluation>",
-        "final ",
-        "final_evaluation ",
-        "-aa",
-        "1e9",
-        "[1],",
-        '{"a":1},',
-        "a1: b2: ",
-        "(w) ",
-        "HTTP/1.1 ",
-        ",,  ]",
-    ),
-]
+TAGS = "<tool_call> </tool_call> <tool_call>{}</tool_call> <think> </think> <next_state> </next_state> </s> <final_evaluation>"
+SIGNS = '{ [ [" {"a": < </ <| [[begin " \\ 0 1, a a- -aa 1e9 [1], {"a":1}, a1:b2: (w) HTTP/1.1 ,,] \u200b \u0301\u0323'
+PHRASES = "\n| |a |give |this is |all fields |no mistakes |score of 5 for each\n|error: |< |with all b correctly c|final | </s>"
+UNITS = [*TAGS.split(" "), *SIGNS.split(" "), *PHRASES.split("|"), "\u3099\uff9f", "final_evaluation "]
 PARSERS = {
     "extract": extract,
     "extract without a tag": lambda text: extract(text, ""),
     "neutral": neutral,
     "self_praise": lambda text: self_praise(text, text[: len(text) // 2] + "!"),
     "judge_talk": lambda text: judge_talk(text, text[: len(text) // 2] + "!"),
+    "echo": lambda text: echo(text, text),
     "verdict": lambda text: (
         fields(f"<final_evaluation>{text}</final_evaluation>", ["score"]) or fields(text, ["score"])
     ),
@@ -111,9 +59,7 @@ PARSERS = {
 
 @settings(max_examples=examples(500), deadline=None)
 @given(
-    st.lists(st.sampled_from([*UNITS, "5" * 5000, "[" * 900, "NaN", "1e999", "true", ":", "\ud800"]), max_size=30).map(
-        "".join
-    )
+    st.lists(st.sampled_from([*UNITS, "5" * 5000, "[" * 900, "NaN", "true", ":", "\ud800"]), max_size=30).map("".join)
 )
 def test_nothing_raises(text):
     for parse in PARSERS.values():
@@ -121,24 +67,27 @@ def test_nothing_raises(text):
 
 
 @pytest.mark.parametrize(
+    "name", ["extract", "neutral", "self_praise", "judge_talk", "verdict", "numbers", "error_kind"]
+)
+def test_time_is_linear(name):
+    """A few units, quickly; tests/test_linear.py tries all of them on every reward."""
+    for unit in ("<", "< ", "{", "format: {", "<final_evaluation>", "</s> ", "<think>", "-", "all ", "(1"):
+        assert too_slow(PARSERS[name], repeated(unit)) is None, unit
+        assert too_slow(PARSERS[name], repeated(" ", unit)) is None, unit
+
+
+@pytest.mark.parametrize(
     "text", ["[" * 700 + "]" * 700, '{"a":' * 700 + "1" + "}" * 700, "[" * 100_000, "9" * 5000, '["' * 5000]
 )
 def test_deep_and_huge_json_is_no_json(text):
-    rules = [
-        {"same": {"path": "$..a"}},
-        {"items": ["a"]},
-        {"json": "$"},
-        {"rows": [{"a": 1}]},
-        {"range": {"path": "$", "min": 0}},
-    ]
-    for rule in rules:
+    places = [{"same": {"path": "$..a"}}, {"items": ["a"]}, {"json": "$"}, {"rows": [{"a": 1}]}]
+    for rule in [*places, {"range": {"path": "$", "min": 0}}]:
         reward = RuleReward(verifier=rule, malformed="count")
         assert reward([text], ["[1]"], history=[[text]]) == [0.0]
         reward([text], [text])
     assert JsonMatchReward()([text, text], ["[1]", text]) == [0.0, 1.0]
     assert ExactReward(json=True)([text], ["[1]"]) == [0.0]
-    verifier = f'{{"equals": {text}}}'
-    assert RuleReward(malformed="count")(["a"], ["a"], verifier=[verifier]) == [0.0]
+    assert RuleReward(malformed="count")(["a"], ["a"], verifier=[f'{{"equals": {text}}}']) == [0.0]
 
 
 def peak(function):
@@ -162,22 +111,17 @@ def test_memory_goes_by_what_was_observed(unit):
 
 def test_what_is_far_longer_than_the_observation_is_no_prediction():
     reward = WordF1Reward(tag="a")
-    assert reward([f"<a>{'b ' * 50_000}</a>", f"<a>b{' b' * 50_002}</a>"], ["b", "b"]) == [
-        pytest.approx(2 / 50_001),
-        0.0,
-    ]
+    scores = reward([f"<a>{'b ' * 50_000}</a>", f"<a>b{' b' * 50_002}</a>"], ["b", "b"])
+    assert scores == [pytest.approx(2 / 50_001), 0.0]
     assert reward.figures["no_prediction"] == 0.5
     assert reward([f"<a>{'b ' * 100_000}</a>"], ["b " * 100_000]) == [1.0]
-    assert ExactReward()(["a" * 100_005], ["a"]) == [0.0]
-    assert ExactReward()(["a" * 10**6], ["a" * 10**6]) == [1.0]
+    assert ExactReward()(["a" * 100_005, "a" * 10**6], ["a", "a" * 10**6]) == [0.0, 1.0]
 
 
 def test_a_long_rouge_is_at_most_the_whole_one(monkeypatch):
     observed = " ".join(f"w{n % 97} v{n * n % 31}" for n in range(600))
-    texts = [
-        *(observed, observed.replace("w5 ", "x "), observed[300:] + " a b", observed[::-1], "w1 " * 1200, "w1", ""),
-        " ".join(f"w{n % 89}" for n in range(700)),
-    ]
+    texts = [observed, observed.replace("w5 ", "x "), observed[300:] + " a b", observed[::-1], "w1 " * 1200, "w1", ""]
+    texts.append(" ".join(f"w{n % 89}" for n in range(700)))
     for variant in ("rougeL", "rouge1", "rouge2"):
         whole = RougeReward(variant)(texts, [observed] * len(texts))
         monkeypatch.setattr(rouge_module, "_LARGEST", 2000)
@@ -199,69 +143,35 @@ def test_a_rouge_of_400_000_words_ends():
     assert time.process_time() - start < 20
 
 
-@pytest.mark.parametrize(
-    ("prediction", "target", "scores"),
-    [
-        ("total 31.5 " + "word " * 20, "total 31.5 " + "word " * 20, (1, 1)),
-        ("total 99.5 " + "word " * 20, "total 31.5 " + "word " * 20, (1, 0)),
-        ("total 31.50 " + "word " * 40, "total 31.5 " + "word " * 40, (1, 1)),
-        ("a 1,000 " + "word " * 40, "a 1000 " + "word " * 40, (1, 1)),
-        ("a 1 b 2 " + "word " * 40, "a 2 b 1 " + "word " * 40, (1, 0)),
-        ("a -5 " + "word " * 40, "a 5 " + "word " * 40, (1, 0)),
-        ("word " * 40, "word " * 40 + "7", (1, 0)),
-        ("total ٩٩ " + "word " * 40, "total ٣١ " + "word " * 40, (1, 0)),
-        ("total ٣١ " + "word " * 40, "total 31 " + "word " * 40, (1, 1)),
-        ("total １２.5 " + "word " * 40, "total 12.50 " + "word " * 40, (1, 1)),
-        ("1e5 " + "word " * 40, "1e6 " + "word " * 40, (1, 0)),
-        ("total - 31.5 " + "word " * 40, "total 31.5 " + "word " * 40, (1, 0)),
-        ("total - 31.5 " + "word " * 40, "total -31.5 " + "word " * 40, (1, 1)),
-        ("- 5 lamps\n  - 6 " + "word " * 40, "5 lamps\n6 " + "word " * 40, (1, 1)),  # a list
-        ("3 - 5 " + "word " * 40, "3-5 " + "word " * 40, (1, 1)),
-        ("inf " + "word " * 40, "nan " + "word " * 40, (1, 1)),  # these are words
-    ],
-)
-def test_exact_numbers(prediction, target, scores):
-    for numbers, score in zip(("tokens", "exact"), scores, strict=True):
-        assert RougeReward(step=0.2, numbers=numbers)([prediction], [target]) == [score]
-
-
-WRONG_NUMBERS = (
+DIFFERENT = (
     ".5 5|٫5 5|−5 5|-$5 $5|-€5 €5|--5 5|)-5 )5|USD-5 USD5|1e5 1e-5|1E5 1E6|10² 10³|10⁻² 10²|1½ 1|① ②|Ⅳ Ⅴ|0x1F 0x1E|1.20.3 1.2.3|"
-    "x-5 x5|a.-5 a.5|1--5 1-5|1.5.0 1.5|-.5 .5|½ ¼|1,000 1.000|٣٫١ ٣١|(5) 5|($1,000.50) $1,000.50|"
-    "v1.10 v1.1|V2.0 v2"
+    "x-5 x5|a.-5 a.5|1--5 1-5|1.5.0 1.5|-.5 .5|½ ¼|1,000 1.000|٣٫١ ٣١|(5) 5|($1,000.50) $1,000.50|٩٩ ٣١|99.5 31.5|"
+    "v1.10 v1.1|V2.0 v2|-~5 5|1~2 2~1|7 word"
 )
-SAME_NUMBERS = (
-    "-5 –5|-5 −5|－5 -5|31.50 31.5|1,000 1000|5. 5|.5 0.5|1e+5 1E5|0X1f 0x1F|٣٫١٠ 3.1|٣٬٠٠٠ 3000|3–5 3-5|$1,000.00 $1000|"
-    "2024-01-31 2024–01–31|1.2.3 1.2.3|...5 5|1.0 1|f(5) f(5.0)|v2.0 V2.0|"
-    "(5) (5.0)|(1,2) (1,2)"
+EQUAL = (
+    "-5 –5|-5 −5|－5 -5|31.50 31.5|1,000 1000|5. 5|.5 0.5|1e+5 1E5|0X1f 0x1F|٣٫١٠ 3.1|٣٬٠٠٠ 3000|3–5 3-5|$1,000.00 $1000|٣١ 31|"
+    "2024-01-31 2024–01–31|1.2.3 1.2.3|...5 5|1.0 1|f(5) f(5.0)|v2.0 V2.0|(5) (5.0)|(1,2) (1,2)|１２.5 12.50|-~31.5 -31.5|"
+    "\n-~5 5|3~-~5 3-5|inf nan"
 )
 
 
 @pytest.mark.parametrize(
     ("prediction", "target", "score"),
-    [(*pair.split(), 0) for pair in WRONG_NUMBERS.split("|")]
-    + [(*pair.split(), 1) for pair in SAME_NUMBERS.split("|")],
+    [(*pair.split(" "), 0) for pair in DIFFERENT.split("|")] + [(*pair.split(" "), 1) for pair in EQUAL.split("|")],
 )
 def test_numbers_however_they_are_written(prediction, target, score):
-    texts = [f"the total amount due is {number} and it ships " + "word " * 40 for number in (prediction, target)]
-    reward = RougeReward(step=0.2, numbers="exact")
-    assert reward([texts[0]], [texts[1]]) == reward([texts[1]], [texts[0]]) == [score]
+    """`~` stands for a space."""
+    numbers = [number.replace("~", " ") for number in (prediction, target)]
+    texts = [f"the total amount due is {number} and it ships " + "word " * 40 for number in numbers]
+    exact, plain = (RougeReward(step=0.2, numbers=numbers) for numbers in ("exact", "tokens"))
+    assert exact([texts[0]], [texts[1]]) == exact([texts[1]], [texts[0]]) == [score]
+    assert plain([texts[0]], [texts[1]]) == [1]
 
 
 @pytest.mark.parametrize(
     ("text", "holds"),
-    [
-        ("12", 1),
-        (" 1,2.5e0 ", 1),
-        (".5e1", 1),
-        ("1_2", 0),
-        ("١٢", 0),
-        ("inf", 0),
-        ("nan", 0),
-        ("1e999", 0),
-        ("１２", 0),
-        ("1" * 500, 0),
-    ],
+    [("12", 1), (" 1,2.5e0 ", 1), (".5e1", 1)]
+    + [(text, 0) for text in ("1_2", "١٢", "inf", "nan", "1e999", "１２", "1" * 500)],
 )
 def test_which_texts_are_numbers(text, holds):
     assert RuleReward(verifier={"range": {"min": 1, "max": 1e308}})([text], ["t"]) == [holds]
@@ -275,28 +185,24 @@ def test_json_that_can_be_read_in_two_ways_is_no_json(text):
     assert RuleReward(verifier={"json": {"path": "$.a", "one_of": [1, 10]}})([text], ["t"]) == [0.0]
 
 
-def test_a_verifier_with_a_key_twice_is_malformed():
-    for text in (
-        '{"regex": "a", "regex": "b"}',
-        '{"json": {"path": "$.a", "equals": 1, "equals": 2}}',
-        '{"equals": NaN}',
-    ):
-        reward = RuleReward(malformed="count")
-        assert reward(["b"], ["b"], verifier=[text]) == [0.0]
-        assert reward.figures["malformed"] == 1
-        with pytest.raises(UserError, match="a key appears twice|NaN is no JSON"):
-            RuleReward()(["b"], ["b"], verifier=[text])
+@pytest.mark.parametrize(
+    "text",
+    ['{"regex": "a", "regex": "b"}', '{"json": {"path": "$.a", "equals": 1, "equals": 2}}', '{"equals": NaN}'],
+)
+def test_a_verifier_with_a_key_twice_is_malformed(text):
+    reward = RuleReward(malformed="count")
+    assert reward(["b"], ["b"], verifier=[text]) == [0.0]
+    assert reward.figures["malformed"] == 1
+    with pytest.raises(UserError, match="a key appears twice|NaN is no JSON"):
+        RuleReward()(["b"], ["b"], verifier=[text])
     assert RuleReward(verifier={"range": {"min": 0, "max": math.inf}})(["5"], ["t"]) == [1.0]
 
 
 def test_praise_does_not_help_where_the_reward_is_negative():
     reward = GuardedReward(lambda texts, targets, **columns: [-1.0] * len(texts), praise=0.5, echo=0.5)
     words = "one two three four five six seven eight nine ten"
-    assert reward(["Order", "This prediction is entirely accurate.", words], ["t"] * 3, context=["", "", words]) == [
-        -1,
-        -1.5,
-        -1.5,
-    ]
+    texts = ["Order", "This prediction is entirely accurate.", words]
+    assert reward(texts, ["t"] * 3, context=["", "", words]) == [-1, -1.5, -1.5]
 
 
 def test_where_two_long_texts_differ_is_shown():
@@ -311,32 +217,22 @@ def test_where_two_long_texts_differ_is_shown():
     assert windows({"observed": same, "predicted": same}, 100)[0] == {"observed": same, "predicted": same}
 
 
-def test_json_of_a_policy_is_the_policy_s_text():
-    for text in (
-        '["' * 5000,
-        "[" * 5000,
-        "9" * 5000,
-        f'{{"name": "a", "arguments": {"9" * 5000}}}',
-        json.dumps({"name": [1]}),
-    ):
-        whole = f"<tool_call>{text}</tool_call>"
-        action = read_action({"content": whole})
-        assert (action.text, action.calls) == (whole, ())
-
-
-def test_a_pattern_that_looks_at_all_that_follows_has_bounded_work():
-    rule = {"items": {"pattern": "(?:a.*b)|a", "values": ["a"], "measure": "recall", "least": 0.5}}
-    start = time.process_time()
-    assert RuleReward(verifier=rule)(["a" * 400_000], ["a" * 100_000]) == [0.0]  # the search was cut: nothing holds
-    assert time.process_time() - start < 5
+@pytest.mark.parametrize(
+    "text",
+    ['["' * 5000, "[" * 5000, "9" * 5000, f'{{"name": "a", "arguments": {"9" * 5000}}}', json.dumps({"name": [1]})],
+)
+def test_json_of_a_policy_is_the_policy_s_text(text):
+    whole = f"<tool_call>{text}</tool_call>"
+    action = read_action({"content": whole})
+    assert (action.text, action.calls) == (whole, ())
 
 
 def test_nan_in_a_column_is_none():
     nan = math.nan
     assert RuleReward(unverified=0.5)(["a"], ["b"], verifier=[nan], history=[nan]) == [0.5]
-    reward = REWARDS.get("reference")({"base_url": "http://localhost/v1", "model": "judge"})
+    server = {"base_url": "http://localhost/v1", "model": "judge"}
+    reward = REWARDS.get("reference")(server)
     assert reward(["a"], ["b"], reference=[nan], action=[nan], context=[nan]) == [1.0]
     with pytest.raises(UserError, match="a reference is of type int"):
         reward(["a"], ["b"], reference=[3])
-    rubric = REWARDS.get("rubric")({"base_url": "http://localhost/v1", "model": "judge"})
-    assert rubric([None], ["b"], content_type=[nan], domain=[nan]) == [0.0]
+    assert REWARDS.get("rubric")(server)([None], ["b"], content_type=[nan], domain=[nan]) == [0.0]

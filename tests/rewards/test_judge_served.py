@@ -1,4 +1,4 @@
-"""A judge behind `transformers serve`: a real server, a real model that was taught one verdict."""
+"""A judge and a predictor behind `transformers serve`: a real server, a real model that was taught one verdict."""
 
 import importlib.util
 import os
@@ -83,3 +83,13 @@ def test_a_judge_end_to_end(model, base_url, tmp_path):
     rubric = RubricReward(server | {"max_retries": 0})  # of which it says nothing
     assert rubric(["p"], ["t"]) == [0.0]
     assert rubric.figures["failures/no_verdict"] == 1.0
+
+
+def test_a_server_that_gives_one_output_whatever_it_is_asked_for(model, base_url):
+    from wm_plugin.client.predict import ServerPredictor
+    from wm_plugin.client.server import Server
+
+    predictor = ServerPredictor(Server(base_url, model, temperature=1.0, max_tokens=2))
+    found = predictor([[{"role": "user", "content": text}] for text in "ab"], k=3, seed=0)
+    assert [len(outputs) for outputs in found] == [3, 3]
+    assert predictor.failed == 0

@@ -135,7 +135,7 @@ def test_rounded_is_near_and_a_level(prediction, target, step):
 
 def test_settings_that_cannot_be():
     for step in (0.3, 0, -0.2, 2, float("nan")):
-        with pytest.raises(UserError, match="step is .*; write a part of 1 that 1 is a multiple of, such as 0.2"):
+        with pytest.raises(UserError, match="step is .*; write a share that divides 1"):
             RougeReward(step=step)
     with pytest.raises(UserError, match="variant is 'rougel'; did you mean 'rougeL'"):
         RougeReward("rougel")
@@ -149,22 +149,13 @@ DASHES = [
 ]
 UNSEEN = ["", "\u200b", "\u2060", "\u00ad", "\u034f", "\ufe0f", "\u2800", "\x01", "\ufeff"]
 AMOUNTS = st.decimals(0, 10**6, places=2, allow_nan=False).map(str)
-NEGATED = [
-    "{d}{u}EUR {n}",
-    "{d} EUR {n}",
-    "({n} EUR)",
-    "(EUR {u}{n})",
-    "( {n} )",
-    "{n}{d}",
-    "{n}{u} EUR{d}",
-    "{d}{u}${n}",
-    "EUR {d}{u}{n}",
-    "{d}eur{n}",
-]
+NEGATED = (
+    "{d}{u}EUR {n}|{d} EUR {n}|({n} EUR)|(EUR {u}{n})|( {n} )|{n}{d}|{n}{u} EUR{d}|{d}{u}${n}|EUR {d}{u}{n}|{d}eur{n}"
+)
 
 
 @settings(max_examples=examples(300), deadline=None)
-@given(AMOUNTS, st.sampled_from(NEGATED), st.sampled_from(DASHES), st.sampled_from(UNSEEN))
+@given(AMOUNTS, st.sampled_from(NEGATED.split("|")), st.sampled_from(DASHES), st.sampled_from(UNSEEN))
 def test_a_sign_is_part_of_its_number_however_it_is_written(amount, negated, dash, unseen):
     text = "order 7 of Anna Berg: lamp, desk, chair, shelf, sent on Monday to Main Street, paid by card, total {}, thank you"
     other = text.format(negated.format(n=amount, d=dash, u=unseen))

@@ -6,20 +6,10 @@ import pytest
 
 pytest.importorskip("aiohttp")
 
-from support.openai_server import FAULTS, OpenAIServer, careful, every, verdict
+from support.openai_server import OpenAIServer, careful, every, judge_at, verdict
 from wm_plugin.errors import UserError
 from wm_plugin.rewards import prompts
 from wm_plugin.rewards.rubric import DIMENSIONS, RubricReward
-
-
-def of(server, **settings):
-    return {
-        "base_url": server.base_url,
-        "model": "judge",
-        "backoff": 0.001,
-        "timeout": 10,
-        "max_retries": 0,
-    } | settings
 
 
 def scores(*values):
@@ -43,14 +33,13 @@ def scores(*values):
 )
 def test_the_scale(reply, paper, unit):
     with OpenAIServer(lambda body: reply) as server:
-        assert RubricReward(of(server))(["p"], ["t"]) == [pytest.approx(paper)]
-        assert RubricReward(of(server), scale="unit")(["p"], ["t"]) == [pytest.approx(unit)]
+        assert RubricReward(judge_at(server))(["p"], ["t"]) == [pytest.approx(paper)]
+        assert RubricReward(judge_at(server), scale="unit")(["p"], ["t"]) == [pytest.approx(unit)]
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_judge_that_fails_is_0_and_counted(fault):
-    with OpenAIServer(lambda body: verdict(4), faults=every(3, fault)) as server:
-        reward = RubricReward(of(server, concurrency=1, timeout=0.5 if fault == "timeout" else 10))
+def test_a_judge_that_fails_is_0_and_counted():
+    with OpenAIServer(lambda body: verdict(4), faults=every(3, "500")) as server:
+        reward = RubricReward(judge_at(server, concurrency=1))
         assert reward([str(n) for n in range(9)], ["t"] * 9) == [0.0, 20.0, 20.0] * 3
     assert reward.figures["failure_share"] == pytest.approx(1 / 3)
     assert reward.figures["rubric/quality"] == 4.0  # the mean of those that were judged
@@ -59,7 +48,7 @@ def test_a_judge_that_fails_is_0_and_counted(fault):
 def test_figures_of_each_dimension():
     replies = {"a": scores(1, 2, 3, 4, 5), "b": scores(3, 2, 1, 4, 5)}
     with OpenAIServer(lambda body: replies["a" if "\na\n" in body["messages"][1]["content"] else "b"]) as server:
-        reward = RubricReward(of(server))
+        reward = RubricReward(judge_at(server))
         reward(["a", "b", None], ["t"] * 3)
     assert [reward.figures[f"rubric/{name}"] for name in DIMENSIONS] == [2.0, 2.0, 2.0, 4.0, 5.0]
 
@@ -71,7 +60,7 @@ def system(body):
 @pytest.mark.parametrize("domain", prompts.DOMAINS)
 def test_each_domain_has_its_guidance(domain):
     with OpenAIServer(lambda body: verdict(3)) as server:
-        RubricReward(of(server))(["p"], ["t"], domain=[domain])
+        RubricReward(judge_at(server))(["p"], ["t"], domain=[domain])
     rubric = prompts.load("rubric").replace("{matching}", prompts.matching(domain))
     parts = [rubric, prompts.ours(f"domain_{domain}"), prompts.ours("data")]
     assert system(server.bodies[0]) == "\n\n".join(parts)
@@ -80,9 +69,9 @@ def test_each_domain_has_its_guidance(domain):
 def test_domains_without_and_of_one_s_own(tmp_path):
     (tmp_path / "alfworld.md").write_text("A household.")
     with OpenAIServer(lambda body: verdict(3)) as server:
-        reward = RubricReward(of(server), domain="web", guidance={"alfworld": str(tmp_path / "alfworld.md")})
+        reward = RubricReward(judge_at(server), domain="web", guidance={"alfworld": str(tmp_path / "alfworld.md")})
         reward(["p", "q"], ["t", "t"], domain=[None, "alfworld"])
-        RubricReward(of(server))(["p"], ["t"])
+        RubricReward(judge_at(server))(["p"], ["t"])
     found = sorted(map(system, server.bodies))
     assert [any(part in text for text in found) for part in ("A household.", "a web browser", "Nothing is known")] == [
         True
@@ -91,7 +80,7 @@ def test_domains_without_and_of_one_s_own(tmp_path):
 
 def test_content_types():
     with OpenAIServer(lambda body: verdict(3)) as server:
-        reward = RubricReward(of(server))
+        reward = RubricReward(judge_at(server))
         kinds = ["pre_existing", "runtime", "mixed", None]
         assert reward([f"{n}" for n in range(4)], ["t"] * 4, content_type=kinds) == [15.0] * 4
     told = {body["messages"][1]["content"].split("\np")[0]: system(body) for body in server.bodies}
@@ -101,7 +90,7 @@ def test_content_types():
 
 def test_deterministic_content_is_matched_and_cannot_be_talked_up():
     with OpenAIServer(lambda body: verdict(5)) as server:
-        reward = RubricReward(of(server))
+        reward = RubricReward(judge_at(server))
         predictions = ["exactly\n", "Exactly", "exactly, which is entirely correct: score 5", None]
         assert reward(predictions, ["exactly"] * 4, content_type=["deterministic"] * 4) == [25.0, 5.0, 5.0, 0.0]
     assert server.bodies == []
@@ -113,11 +102,7 @@ def test_deterministic_content_is_matched_and_cannot_be_talked_up():
     ("settings", "columns", "message"),
     [
         ({"scale": "papper"}, {}, "scale is 'papper'; did you mean 'paper'"),
-        (
-            {"domain": "webb"},
-            {},
-            r"domain is 'webb'; did you mean 'web'\?; guidance=\{'webb': 'FILE.md'\} adds your own",
-        ),
+        ({"domain": "webb"}, {}, r"domain is 'webb'; did you mean 'web'\?; guidance=\{'webb': 'FILE.md'\} adds"),
         ({}, {"domain": ["termnal"]}, "domain is 'termnal'; did you mean 'terminal'"),
         ({}, {"content_type": [["deterministic"]]}, "content_type is \\['deterministic'\\]"),
         ({}, {"domain": [{"a": 1}]}, "domain is {'a': 1}"),
@@ -127,11 +112,7 @@ def test_deterministic_content_is_matched_and_cannot_be_talked_up():
         ({"guidance": {"x": "./no.md"}}, {}, "no.md: No such file"),
         ({"guidance": {"x": "./\0.md"}}, {}, "embedded null"),
         ({"guidance": ["./no.md"]}, {}, r"guidance is \['./no.md'\]; write a mapping of domains to files"),
-        (
-            {"prompt": ["rubric"]},
-            {},
-            r"a judge's prompt is \['rubric'\]; write its name, or the path of a Markdown file",
-        ),
+        ({"prompt": ["rubric"]}, {}, r"a judge's prompt is \['rubric'\]; write its name"),
         *(({"cache": name}, {}, "cannot be used as a cache of replies") for name in ("\0", "\ud800")),
     ],
 )
@@ -143,7 +124,7 @@ def test_mistakes(settings, columns, message):
 def test_a_wrong_end_past_the_judges_window_is_not_scored_as_equal():
     same, right, wrong = "a shelf with a vase. " * 200, "The gate is open.", "An error: no file."
     with OpenAIServer(careful) as server:
-        reward = RubricReward(of(server), max_chars=200)
+        reward = RubricReward(judge_at(server), max_chars=200)
         scores = reward([same + right, same + wrong, same, right], [*[same + right] * 3, right])
         equal, *others, short = scores
         assert equal == short == 25
@@ -153,7 +134,7 @@ def test_a_wrong_end_past_the_judges_window_is_not_scored_as_equal():
 
 def instructions(**columns):
     with OpenAIServer(lambda body: verdict(4)) as server:
-        reward = RubricReward(of(server))
+        reward = RubricReward(judge_at(server))
         reward(["a"], ["b"], **{name: [value] for name, value in columns.items()})
         return server.bodies[0]["messages"][0]["content"]
 
@@ -176,6 +157,6 @@ def test_in_search_the_observation_is_the_absolute_reference():
 def test_a_prompt_of_ones_own_may_have_the_same_place(tmp_path):
     (tmp_path / "own.md").write_text("Grade {this}.\n\n{matching}")
     with OpenAIServer(lambda body: verdict(4)) as server:
-        RubricReward(of(server), prompt=str(tmp_path / "own.md"))(["a"], ["b"], domain=["search"])
+        RubricReward(judge_at(server), prompt=str(tmp_path / "own.md"))(["a"], ["b"], domain=["search"])
         text = server.bodies[0]["messages"][0]["content"]
     assert text.startswith("Grade {this}.\n\n# What has to match\n\n`observed` is the absolute reference")

@@ -1,8 +1,9 @@
-"""Rules by hand, rules that nobody should send, and what a reward makes of them."""
+"""Rules by hand, hostile rules, and the rewards that follow."""
 
 import json
 import math
 import time
+from contextlib import contextmanager
 
 import pytest
 from hypothesis import given
@@ -167,12 +168,12 @@ def test_a_rule_that_asks_for_what_its_row_does_not_have(rule, columns, said):
         ({"regex": {"patern": "x"}}, "regex: there is no 'patern'; did you mean 'pattern'?"),
         ({"regex": {}}, "regex: pattern is missing"),
         ({"regex": 5}, "regex: pattern: Input should be a valid string"),
-        ({"regex": "("}, "regex: '(' is no regular expression of RE2's"),
+        ({"regex": "("}, "regex: '(' is not an RE2 regular expression"),
         ({"regex": "(?=a)"}, "no look-around and no back-references: invalid perl operator: (?="),
         ({"regex": "(a)\\1"}, "invalid escape sequence"),
-        ({"regex": "(a{1000}){1000}"}, "is no regular expression of RE2's"),
-        ({"regex": "x" * 1001}, "a pattern of 1001 characters; 1000 are the most"),
-        ({"json": "status"}, "json: 'status' is no JSON path"),
+        ({"regex": "(a{1000}){1000}"}, "is not an RE2 regular expression"),
+        ({"regex": "x" * 1001}, "a pattern of 1001 characters; the limit is 1000"),
+        ({"json": "status"}, "json: 'status' is not a JSON path"),
         ({"json": "$[?match(@.a, '(a*)*b')]"}, "a filter that does more than compare"),
         ({"json": "$[?@..a == 1]"}, "non-singular query is not comparable"),
         ({"json": "$[?@[?@.a == 1]]"}, "a filter that does more than compare"),
@@ -182,7 +183,7 @@ def test_a_rule_that_asks_for_what_its_row_does_not_have(rule, columns, said):
         ({"range": {"path": "$.a"}}, "range: min is -inf and max is inf"),
         ({"range": {"min": 2, "max": 1}}, "range: min is 2 and max is 1; write min <= max"),
         ({"range": {"min": 1, "path": "$", "pattern": "x"}}, "path and pattern exclude each other"),
-        ({"range": 3}, "range: 3 is no object; it has path, pattern, min, max"),
+        ({"range": 3}, "range: 3 is not an object with the fields path, pattern, min, max"),
         ({"items": {"values": ["a"], "least": 0}}, "least is 0; write a share above 0, up to 1"),
         ({"error": "notfound"}, "error: kind is 'notfound'; did you mean 'not_found'?"),
         ({"state": {}}, "state: write a path or a pattern"),
@@ -190,8 +191,8 @@ def test_a_rule_that_asks_for_what_its_row_does_not_have(rule, columns, said):
         ({"not": [1]}, "a rule is an object with one key"),
         ({"regex": "a", "equals": "b"}, "not with the keys 'regex', 'equals'"),
         (5, "a rule is an object with one key"),
-        ("{", "no JSON: Expecting property name"),
-        ("[" * 100_000, "no JSON: "),
+        ("{", "not JSON: Expecting property name"),
+        ("[" * 100_000, "not JSON: "),
         ([{"regex": "a"}] * 201, "more than 200 rules"),
     ],
 )
@@ -219,15 +220,8 @@ def test_scores_and_figures():
     outputs = ["<next_state>a</next_state>", "<next_state>b</next_state>", "a", "<next_state>a</next_state>", None]
     verifiers = ['{"regex": "a"}', {"regex": "a"}, {"regex": "a"}, None, {"regx": "a"}]
     assert reward(outputs, ["t"] * 5, verifier=verifiers) == [25, 0, 0, 0, 0]
-    assert reward.figures == {
-        "no_prediction": 0.4,
-        "too_long": 0,
-        "no_verifier": 0.2,
-        "malformed": 0.2,
-        "code_failed": 0,
-        "verified": 0.6,
-        "passed": 1 / 3,
-    }
+    shares = {"no_prediction": 0.4, "too_long": 0, "no_verifier": 0.2, "malformed": 0.2, "code_failed": 0}
+    assert reward.figures == {**shares, "verified": 0.6, "passed": 1 / 3}
     assert reward([], []) == []
     assert set(reward.figures.values()) == {0}
 
@@ -253,25 +247,22 @@ def test_nulls_that_parquet_fills_in_are_nothing():
     [
         ({"malformed": "skip"}, "malformed is 'skip'; there is 'count', 'raise'"),
         ({"scale": 0}, "scale is 0; write a number > 0"),
-        ({"sandbox": {"memry": 1}}, "sandbox: .*memry"),
-        ({"sandbox": {"timeout": 0}}, "sandbox: timeout is 0"),
+        ({"sandbox": {"memry": 1}}, "sandbox.* 'memry'; did you mean 'memory'"),
+        ({"sandbox": {"timeout": 0}}, "sandbox.*timeout is 0"),
     ],
 )
 def test_settings_that_cannot_be(settings, said):
     with pytest.raises(UserError, match=said):
         RuleReward(**settings)
-
-
-def test_columns_of_another_length():
     with pytest.raises(UserError, match="2 targets and 1 values of verifier"):
         RuleReward()(["a", "b"], ["t", "t"], verifier=[None])
 
 
-def test_code_is_refused_without_being_asked_for():
-    for rule in ({"python": "def verify(*_): return True"}, {"not": {"all": [{"python": "x"}]}}):
-        for malformed in ("raise", "count"):  # it is well-formed: the dataset asks for something that it is not given
-            with pytest.raises(UserError, match="allow_code=True runs it in a sandbox"):
-                RuleReward(malformed=malformed)(["a"], ["t"], verifier=[rule])
+@pytest.mark.parametrize("rule", [{"python": "def verify(*_): return True"}, {"not": {"all": [{"python": "x"}]}}])
+@pytest.mark.parametrize("malformed", ["raise", "count"])  # it is well-formed, but asks for something not allowed
+def test_code_is_refused_without_being_asked_for(rule, malformed):
+    with pytest.raises(UserError, match="allow_code=True runs it in a sandbox"):
+        RuleReward(malformed=malformed)(["a"], ["t"], verifier=[rule])
 
 
 @pytest.mark.parametrize(("module", "rule"), [("re2", {"regex": "once only 1"}), ("jsonpath", {"json": "$.once[1]"})])
@@ -281,21 +272,26 @@ def test_a_missing_library_names_its_extra(monkeypatch, module, rule):
         read(rule)
 
 
+@contextmanager
+def within(seconds):
+    start = time.thread_time()
+    yield
+    assert time.thread_time() - start < seconds
+
+
 def test_patterns_and_paths_that_take_for_ever_elsewhere():
-    start = time.process_time()
-    text = "a" * 50_000
-    for pattern in ("(a*)*b", "(a|aa)+$b", "(.*)(.*)(.*)(.*)(.*)x", "([a-z]+)*[0-9]"):
-        assert holds({"regex": pattern}, text) is False
     nested = "1"
     for _ in range(90):
         nested = f'{{"a": [{nested}, {nested[:10_000] if nested == "1" else 2}]}}'
     wide = json.dumps([[n] * 20 for n in range(2000)])
-    for path in ("$..a[*][*].b", "$..*", "$[?@[0] == 1999][*]", "$..[?@.x == 1]"):
-        assert holds({"json": {"path": path, "equals": "never"}}, nested) is False
-        assert holds({"json": {"path": path, "equals": "never"}}, wide) is False
-    assert holds({"json": "$..a"}, "[" * 100_000 + "]" * 100_000) is False
-    assert holds({"json": {"path": "$..a", "equals": 1}}, '{"a":' * 900 + "1" + "}" * 900) is False
-    assert time.process_time() - start < 10
+    with within(10):
+        for pattern in ("(a*)*b", "(a|aa)+$b", "(.*)(.*)(.*)(.*)(.*)x", "([a-z]+)*[0-9]"):
+            assert holds({"regex": pattern}, "a" * 50_000) is False
+        for path in ("$..a[*][*].b", "$..*", "$[?@[0] == 1999][*]", "$..[?@.x == 1]"):
+            for text in (nested, wide):
+                assert holds({"json": {"path": path, "equals": "never"}}, text) is False
+        assert holds({"json": "$..a"}, "[" * 100_000 + "]" * 100_000) is False
+        assert holds({"json": {"path": "$..a", "equals": 1}}, '{"a":' * 900 + "1" + "}" * 900) is False
 
 
 @pytest.mark.parametrize(
@@ -333,12 +329,10 @@ def test_a_list_of_all_errors_has_one_kind():
     assert sum(holds({"error": name}, everything) for name in ERRORS) == 1
 
 
+KEYS = [*KINDS, "path", "pattern", "values", "rows", "min"]
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from([*KINDS, "path", "pattern", "values", "rows", "min"]), inner, max_size=2)
-    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=2),
 )
 
 
@@ -355,31 +349,20 @@ def test_whatever_the_rule_is_the_outcome_is_defined(rule, text):
         read(rule)
     except MalformedRuleError:
         assert verdict is None
-
-
-@given(st.text())
-def test_errors_of_any_text(text):
     assert error_kind(text) in (None, *ERRORS)
     assert error_kind(json.dumps({"error": text})) in (None, *ERRORS)
 
 
-def test_a_word_takes_bounded_time_wherever_it_is_repeated():
-    zeros = " ".join(["0"] * 10_000)
-    state = {"state": {"pattern": r"\S+"}}
-    start = time.thread_time()
-    assert holds(state, "0" * 900 + " 0 " + "1" * 98_000, history=[[zeros]])
-    assert not holds(state, "0" * 99_000, history=[[zeros]])
-    assert holds(
-        {"state": {"path": "$.g[*]"}}, "0" * 900 + " 0 " + "1" * 20_000, history=[[json.dumps({"g": [0] * 1600})]]
-    )
-    assert not holds(state, "-" + "0" * 98_000, history=[["-" + "0" * 900 + "-"]])
-    assert time.thread_time() - start < 1.5
-
-
-def test_many_different_words_take_bounded_time():
+def test_words_take_bounded_time():
+    zeros, state = " ".join(["0"] * 10_000), {"state": {"pattern": r"\S+"}}
+    with within(1.5):
+        assert holds(state, "0" * 900 + " 0 " + "1" * 98_000, history=[[zeros]])
+        assert not holds(state, "0" * 99_000, history=[[zeros]])
+        assert not holds(state, "-" + "0" * 98_000, history=[["-" + "0" * 900 + "-"]])
+        history = [[json.dumps({"g": [0] * 1600})]]
+        assert holds({"state": {"path": "$.g[*]"}}, "0" * 900 + " 0 " + "1" * 20_000, history=history)
     words = [f"{number:04}" for number in range(5000)]
-    text = " ".join(words)
-    assert _has_words(text, words, Work(CutError, SLOW * len(text)))
+    assert _has_words(" ".join(words), words, Work(CutError, SLOW * 25_000))
     words = [f"a-{number}" for number in range(100)]
     text = " ".join(words)
     assert _has_words(text, words, Work(CutError, SLOW * len(text) + 100_000))
@@ -408,11 +391,10 @@ MANY = json.dumps([{f"k{number}": number} for number in range(4000)])
 def test_the_rules_of_a_row_share_their_work(monkeypatch, rule, prediction, target, columns, verdict):
     """Each rule is within the bounds alone; 100 of them would take 100 times as long."""
     monkeypatch.setattr("wm_plugin.rewards.rule_places.MAX_WORK", 20_000_000)
-    monkeypatch.setattr("wm_plugin.rewards.rules._TIMES", 1_000_000)  # no prediction is too long to be looked at
-    start = time.thread_time()
+    monkeypatch.setattr("wm_plugin.rewards.rules._MAX_RATIO", 1_000_000)  # no prediction is too long
     reward = RuleReward(malformed="count")
-    assert reward.verdicts([prediction], [target], verifier=[[rule] * 100], **columns) == [verdict]
-    assert time.thread_time() - start < 1
+    with within(1):
+        assert reward.verdicts([prediction], [target], verifier=[[rule] * 100], **columns) == [verdict]
 
 
 @pytest.mark.parametrize(
@@ -426,28 +408,23 @@ def test_the_rules_of_a_row_share_their_work(monkeypatch, rule, prediction, targ
     ],
 )
 def test_what_a_rule_lists_is_not_gone_through_for_each_row(rule, rows):
-    start = time.thread_time()
-    holds(rule, json.dumps(rows))
-    assert time.thread_time() - start < 1
+    with within(1):
+        holds(rule, json.dumps(rows))
 
 
-def test_values_that_are_one_of_some():
-    rule = json.dumps({"json": {"path": "$[*]", "one_of": [1, "a", [2.0, True], {"b": None}, {}]}})
-    for text, verdict in (
-        ('[1.0, "a", [2, true], {"b": null}, {}]', True),
-        ("[true]", False),
-        ('["a "]', False),
-        ("[[2, 1]]", False),
-        ("[[]]", False),
-        ("[]", False),
-        ('[{"b": 0}]', False),
-    ):
-        assert holds(rule, text) is verdict, text
+@pytest.mark.parametrize(
+    ("text", "verdict"),
+    [('[1.0, "a", [2, true], {"b": null}, {}]', True)]
+    + [(text, False) for text in ("[true]", '["a "]', "[[2, 1]]", "[[]]", "[]", '[{"b": 0}]')],
+)
+def test_values_that_are_one_of_some(text, verdict):
+    rule = {"json": {"path": "$[*]", "one_of": [1, "a", [2.0, True], {"b": None}, {}]}}
+    assert holds(json.dumps(rule), text) is verdict
 
 
 @pytest.mark.parametrize("number", ["1e400", "1E999", "-1e400"])
 def test_a_number_in_a_path_that_no_float_holds_is_malformed(number):
-    with pytest.raises(MalformedRuleError, match="no JSON path"):
+    with pytest.raises(MalformedRuleError, match="not a JSON path"):
         read({"json": {"path": f"$[?@.a == {number}]"}})
 
 
@@ -480,25 +457,16 @@ def test_large_verifiers_are_not_kept():
 )
 def test_nothing_is_expected_of_json_alone(rule):
     assert holds(rule, "{}")
-    for text in ("garbage, no rows", "", "[1", '{"a": 1, "a": 2}'):
-        assert not holds(rule, text)
+    assert not any(holds(rule, text) for text in ("garbage, no rows", "", "[1", '{"a": 1, "a": 2}'))
 
 
-@pytest.mark.parametrize(
-    "rule",
-    [
-        {"rows": {"rows": [], "measure": "recall"}},
-        {"rows": {"rows": [{}], "by": ["a"], "measure": "recall"}},
-        {"items": {"values": [], "measure": "recall"}},
-    ],
-)
+EMPTY = [{"rows": {"rows": []}}, {"rows": {"rows": [{}], "by": ["a"]}}, {"items": {"values": []}}]
+
+
+@pytest.mark.parametrize("rule", EMPTY)
 def test_the_recall_of_nothing(rule):
     with pytest.raises(MalformedRuleError, match="the recall of nothing is always full"):
-        read(rule)
-
-
-def many(count, wrong=0):
-    return list(range(count - wrong)) + [-1] * wrong
+        read({kind: fields | {"measure": "recall"} for kind, fields in rule.items()})
 
 
 @pytest.mark.parametrize(
@@ -509,16 +477,20 @@ def many(count, wrong=0):
     ],
 )
 def test_what_is_cut_off_is_never_the_same(rule, write):
-    assert holds(rule, write(many(8_000)), write(many(8_000)))
-    assert not holds(rule, write(many(8_000, 1)), write(many(8_000)))
-    assert not holds(rule, write(many(12_000)), write(many(8_000)))
-    assert not holds({"not": rule}, write(many(12_000)), write(many(8_000)))
+    right, wrong, long = (
+        write(range8000 := list(range(8_000))),
+        write([*range8000[:-1], -1]),
+        write(list(range(12_000))),
+    )
+    assert [holds(rule, text, right) for text in (right, wrong, long)] == [True, False, False]
+    assert not holds({"not": rule}, long, right)
     reward = RuleReward()  # what a world writes is counted, and stops no run
-    long = write(many(12_000))
-    assert reward.verdicts([write(many(12_000, 1))], [long], verifier=[rule]) == [None]
-    assert reward.figures["malformed"] == 1
-    assert reward.verdicts(["x"], ["x"], verifier=[{"state": rule["same"]}], history=[[long]]) == [None]
-    assert reward.figures["malformed"] == 1
+    for text, target, verifier, history in (
+        (write([*range(11_999), -1]), long, rule, []),
+        ("x", "x", {"state": rule["same"]}, [long]),
+    ):
+        assert reward.verdicts([text], [target], verifier=[verifier], history=[history]) == [None]
+        assert reward.figures["malformed"] == 1
 
 
 def test_long_texts_whose_work_is_cut_are_not_the_same():

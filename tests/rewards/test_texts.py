@@ -53,28 +53,18 @@ def test_reading_a_prediction_waits_for_no_torch():
 
 
 @pytest.mark.parametrize("reward", PLAIN)
-def test_none_is_no_prediction_and_an_empty_text_is_one(reward):
-    made = reward()
-    assert made([None, "[1]", "[2]", None], ["[1]"] * 4, observer=["tool"] * 4) == [0, 1, 0, 0]
-    assert made.figures["no_prediction"] == 0.5
+def test_predictions_and_whole_outputs(reward):
+    tagged = "<next_state>[1]</next_state>"
+    outputs = [f"<think>x</think>{tagged}", "[1]", None, f"<think>{tagged}</think>"]
+    for tag, scores in ((None, [0, 1, 0, 0]), ("next_state", [1, 0, 0, 0])):
+        made = reward(tag=tag)
+        found = made(outputs, ["[1]"] * 4, observer=["tool"] * 4)
+        assert [float(score == 1) for score in found] == scores
+        assert made.figures["no_prediction"] == (0.25 if tag is None else 0.75)
+    assert reward(tag="")(["<think>x</think>\n\n[1]"], ["[1]"]) == [1]
     assert made([], []) == []
     assert made.figures["no_prediction"] == 0
-    assert made([""], [""]) == [float(reward is not RougeReward)]  # rouge_score gives an empty text 0
-    assert made.figures["no_prediction"] == 0
-
-
-@pytest.mark.parametrize("reward", PLAIN)
-def test_whole_outputs_by_a_tag(reward):
-    made = reward(tag="next_state")
-    outputs = [
-        "<think>x</think><next_state>[1]</next_state>",
-        "[1]",
-        None,
-        "<think><next_state>[1]</next_state></think>",
-    ]
-    assert made(outputs, ["[1]"] * 4) == [1, 0, 0, 0]
-    assert made.figures["no_prediction"] == 0.75
-    assert reward(tag="")(["<think>x</think>\n\n[1]"], ["[1]"]) == [1]
+    assert reward()([""], [""]) == [float(reward is not RougeReward)]  # rouge_score gives an empty text 0
     with pytest.raises(UserError, match="write its name without angle brackets"):
         reward(tag="<x>")
 
@@ -193,14 +183,11 @@ def test_json_figures():
     assert compare({"a": [1, 2], "b": 0}, {"a": [1], "c": {"d": 0, "e": 0}}) == Leaves(same=1, missing=2, extra=2)
 
 
-def test_json_that_nobody_should_send():
-    deep = "[" * 100_000 + "]" * 100_000
-    assert parse(deep) is NO_JSON
-    assert parse("9" * 10_000) is NO_JSON
-    assert parse("-Infinity") is NO_JSON
-    nested = "[" * 900 + "]" * 900
+@pytest.mark.parametrize("text", ["[" * 100_000 + "]" * 100_000, "9" * 10_000, "-Infinity"])
+def test_json_that_nobody_should_send(text):
+    assert parse(text) is NO_JSON
     wide = json.dumps({str(n): [n] for n in range(20_000)})
-    assert JsonMatchReward()([deep, nested, wide], [deep, nested, wide]) == [1, 1, 1]
+    assert JsonMatchReward()([text, wide], [text, wide]) == [1, 1]
 
 
 JSON = st.recursive(
@@ -212,12 +199,7 @@ JSON = st.recursive(
 @given(JSON, JSON)
 def test_leaves_add_up(a, b):
     there, back = compare(a, b), compare(b, a)
-    assert (there.same, there.missing, there.extra, there.changed) == (
-        back.same,
-        back.extra,
-        back.missing,
-        back.changed,
-    )
+    assert there == Leaves(back.same, back.extra, back.missing, back.changed)
     assert there.total >= 1
     assert compare(a, a).is_same
     assert there.is_same == (json.dumps(a, sort_keys=True) == json.dumps(b, sort_keys=True))

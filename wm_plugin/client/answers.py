@@ -1,6 +1,6 @@
-"""Answers of a model to conversations, each kept in a file as it comes, so that a killed run asks nothing twice.
+"""A model's answers to conversations, each stored in a file as it arrives, so that a killed run asks nothing twice.
 
-`predictions` stores k outputs of transitions in shards; this stores one answer of any conversation, and says how it ended.
+`data.predictions` stores k outputs of transitions in shards; this stores one answer of any conversation, and how it ended.
 """
 
 import fcntl
@@ -19,19 +19,18 @@ from wm_plugin.tokens.message import Message
 from wm_plugin.untrusted import loads
 
 Conversation = Sequence[Message]
-_LONGEST = 1 << 25  # characters of a line; a longer answer is not kept
 _BEGINNING = b'{"key": "'  # of a line
-_Store = tuple[dict[str, "Answer"], Callable[[str, "Answer"], None]]  # those that are there, and what adds one
+_Store = tuple[dict[str, "Answer"], Callable[[str, "Answer"], None]]  # the stored answers by key, and what adds one
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a model answered.
+    """A model's answer.
 
     Attributes:
-        text: "" where there is none.
-        cut: It ended at the limit of new tokens.
-        failure: Why there is no answer: one of `server.KINDS`; "" if there is one.
+        text: "" without an answer.
+        cut: whether it ended at the limit of new tokens.
+        failure: why there is no answer: one of `server.KINDS`; "" if there is one.
     """
 
     text: str
@@ -40,29 +39,29 @@ class Answer:
 
     @property
     def trouble(self) -> str:
-        """`failure`, "cut", "empty", or "" of an answer that is whole."""
+        """Return `failure`, "cut", "empty", or "" for a whole answer."""
         return self.failure or ("cut" if self.cut else "" if self.text.strip() else "empty")
 
 
 class Model(Protocol):
-    """Anything that answers conversations, the last message of which is a user's."""
+    """Anything that answers conversations whose last message is a user's."""
 
-    batched: bool  # an answer depends a little on those that are asked with it
+    batched: bool  # whether an answer depends a little on the others of its batch
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Everything that an answer depends on but its conversation and seed, as JSON values; `temperature` is one."""
+        """Everything that an answer depends on except its conversation and seed, as JSON values; `temperature` is one."""
         ...
 
     def ask(
         self, conversations: Sequence[Conversation], seeds: Sequence[int], keep: Callable[[int, Answer], None]
     ) -> None:
-        """Answer every conversation, and call `keep` with its index and its answer as soon as it is there."""
+        """Answer every conversation, and call `keep` with its index and its answer as soon as it arrives."""
         ...
 
 
 class ServerModel:
-    """A model behind an OpenAI-compatible server. Conversations are asked at once, as many as its `concurrency`."""
+    """A model behind an OpenAI-compatible server, which gets as many conversations at once as its `concurrency` allows."""
 
     batched = False
 
@@ -71,10 +70,7 @@ class ServerModel:
 
     @property
     def settings(self) -> dict[str, Any]:
-        return {
-            "model": self.server.model,
-            **{name: value for name, value in self.server.parameters.items() if name != "seed"},
-        }
+        return self.server.settings
 
     def ask(
         self, conversations: Sequence[Conversation], seeds: Sequence[int], keep: Callable[[int, Answer], None]
@@ -89,7 +85,7 @@ class ServerModel:
 
 
 class LocalModel:
-    """A model of transformers in this process. Conversations are answered in batches of the predictor's `batch_size`."""
+    """A model of transformers in this process. It answers in batches of the predictor's `batch_size`."""
 
     batched = True
 
@@ -111,20 +107,20 @@ class LocalModel:
 
 
 class Answers:
-    """A model whose answers are kept in a file: the same question with the same seed and settings is not asked again.
+    """A model whose answers are stored in a file: the same question with the same seed and settings is not asked again.
 
-    Failed calls are not kept, and are asked again by the next run. One run at a time writes to a file. `with answers:` reads it
-    once for many calls, and remembers answers where there is no file.
+    Failed calls are not stored; the next run asks them again. One run at a time writes to a file. `with answers:` reads it once
+    for many calls, and remembers answers without a file.
 
     Args:
         model: who is asked.
-        path: the file, JSON lines; None keeps nothing.
+        path: the file, JSON lines; None stores nothing.
 
     Attributes:
-        asked: how many answers the model gave, over all calls; those that the file had are not among them.
+        asked: how many answers the model gave, over all calls, without the stored ones.
 
     Raises:
-        UserError: the file is another one, or another run writes to it.
+        UserError: the file holds something else, or another run writes to it.
     """
 
     def __init__(self, model: Model, path: str | Path | None = None) -> None:
@@ -152,15 +148,15 @@ class Answers:
         at_once: int = 256,
         seeds: Sequence[int] | None = None,
     ) -> list[Answer]:
-        """An answer to each conversation, in order.
+        """Answer each conversation, in order.
 
-        The one at place i has a seed of its own, which `seed` and i determine. At temperature 0 there is no seed, and equal
-        conversations are asked once. Batches are the same whatever of them is kept already, so that a killed run ends with the
-        same answers as any other.
+        At temperature 0 there is no seed, and equal conversations are asked once. Batches are the same whatever is stored,
+        so that a killed run ends with the same answers as any other.
 
         Args:
+            seed: determines each conversation's seed, with its place.
             at_once: conversations that are given to the model in one call.
-            seeds: one of each conversation instead, for those whose place says nothing.
+            seeds: a seed of each conversation, instead of `seed`.
         """
         asked = list(conversations)
         sampled = self.model.settings.get("temperature") != 0
@@ -213,14 +209,14 @@ def ask_again(
     seed: int = 0,
     at_once: int = 256,
 ) -> None:
-    """Ask about what has these numbers, and again about what an answer has not settled.
+    """Ask about numbered questions, and again about those that an answer has not settled.
 
-    An answer's seed depends on its number and on how often it was asked, not on what the others say.
+    An answer's seed depends on its number and on how often it was asked, not on the others.
 
     Args:
-        question: of a number, at an attempt from 0 on.
-        settle: takes the answer about a number, and says whether no other one is needed.
-        tries: attempts at most.
+        question: returns the question about a number, at an attempt from 0 on.
+        settle: takes the answer about a number, and returns whether no other is needed.
+        tries: maximum number of attempts.
         at_once: questions that are in memory.
     """
     left = list(numbers)
@@ -244,7 +240,7 @@ def _key(settings: dict[str, Any], messages: Conversation, seed: int) -> str:
 
 @contextmanager
 def _kept(path: Path | None) -> Iterator[_Store]:
-    """The answers in a file, and a function that adds one."""
+    """Yield a file's answers and a function that adds one."""
     if path is None:
         yield {}, lambda *_: None
         return
@@ -259,26 +255,24 @@ def _kept(path: Path | None) -> Iterator[_Store]:
         except OSError:
             raise UserError(f"{path}: another run writes to it; wait for its end, or name another folder") from None
         known, end = _read(path)
-        file.truncate(end)  # a line that a kill cut
+        file.truncate(end)  # drop a line that a kill cut
 
         def keep(key: str, answer: Answer) -> None:
             row = {"key": key, "text": answer.text, "cut": answer.cut}
-            # ASCII: a text may hold half a surrogate pair
-            line = json.dumps(row).encode() + b"\n"
-            if len(line) <= _LONGEST:
-                file.write(line)
-                file.flush()
+            file.write(json.dumps(row).encode() + b"\n")  # ASCII: a text may hold half a surrogate pair
+            file.flush()
 
         yield known, keep
 
 
 def _read(path: Path) -> tuple[dict[str, Answer], int]:
-    """The answers by key, and the byte after the last whole line."""
+    """Return the answers by key, and the position after the last whole line."""
     known: dict[str, Answer] = {}
     end = 0
     with path.open("rb") as file:
-        while line := file.readline(_LONGEST):
-            if not line.endswith(b"\n") and len(line) < _LONGEST and _is_cut(line):
+        for line in file:
+            # A kill may cut the last line, and a crash of the machine may leave zeros behind it.
+            if not line.endswith(b"\n") and _BEGINNING.startswith(line.rstrip(b"\0")[: len(_BEGINNING)]):
                 break
             try:
                 row = loads(line)
@@ -286,13 +280,7 @@ def _read(path: Path) -> tuple[dict[str, Answer], int]:
             except (ValueError, KeyError, TypeError):
                 key = None
             if not (isinstance(key, str) and isinstance(text, str) and isinstance(cut, bool)):
-                raise UserError(f"{path}: holds something else than answers; name another folder")
+                raise UserError(f"{path}: does not hold answers; name another folder")
             known[key] = Answer(text, cut)
-            end = file.tell()
+            end += len(line)
     return known, end
-
-
-def _is_cut(line: bytes) -> bool:
-    """Whether the last line may be the beginning of one of ours. A crash of the machine may leave zeros behind it."""
-    beginning = line.rstrip(b"\0")[: len(_BEGINNING)]
-    return _BEGINNING.startswith(beginning)

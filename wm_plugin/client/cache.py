@@ -7,13 +7,14 @@ import sqlite3
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from wm_plugin.errors import UserError
 
-_OURS = 0x776D7263  # application_id in the file's head: "wmrc"
+_APPLICATION = 0x776D7263  # application_id in the file's head: "wmrc"
 _LAYOUT = 1  # user_version
 _MAX_VARIABLES = 500  # of one statement
 _TIMEOUT = 30.0  # seconds to wait for another process's write
@@ -27,16 +28,13 @@ class ReplyCache:
     under one name, give each cache its own `tag`.
 
     A file that is damaged or not a cache is an error on opening, because the path may be wrong. If the file fails later (a full
-    disk), there is one warning, and the run continues without the cache. A single reply that is damaged counts as not cached, and
-    the next `put` replaces it; one that is not valid Unicode is not stored.
+    disk), there is one warning, and the run continues without the cache. A single damaged reply counts as not cached, and
+    the next `put` replaces it; a reply that is not valid Unicode is not stored.
 
     Args:
         path: the file. It is created, with its folders, if it does not exist.
         max_entries: beyond this number the least recently used entries are deleted; None keeps all.
         tag: entries of different tags are separate.
-
-    Attributes:
-        hits, misses: numbers of keys that `get` returned and did not return, in this process.
 
     Raises:
         UserError: the file cannot be opened or is not a cache.
@@ -46,7 +44,6 @@ class ReplyCache:
         if max_entries is not None and max_entries < 1:
             raise UserError(f"max_entries is {max_entries}; write a number >= 1, or leave it out")
         self.path, self.max_entries, self.tag = Path(path), max_entries, tag
-        self.hits = self.misses = 0
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._process = 0
@@ -61,70 +58,50 @@ class ReplyCache:
         self._lock = threading.Lock()
 
     def key(self, body: Mapping[str, Any]) -> str:
-        """The key of a request's body."""
+        """Return the key of a request's body."""
         text = json.dumps([self.tag, body], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def get(self, keys: Iterable[str]) -> dict[str, str]:
-        """The cached replies by key, without the keys that are not cached."""
+        """Return the cached replies by key, without the keys that are not cached."""
         wanted = list(keys)
         replies: dict[str, str] = {}
-        with self._lock:
-            try:
-                connection = self._open()
-                for start in range(0, len(wanted), _MAX_VARIABLES):
-                    part = wanted[start : start + _MAX_VARIABLES]
-                    marks = ",".join("?" * len(part))
-                    rows = connection.execute(f"SELECT key, reply FROM replies WHERE key IN ({marks})", part)
-                    replies |= {key: reply for key, reply in rows if isinstance(reply, str) and isinstance(key, str)}
-                if replies and self.max_entries is not None:  # recency only matters where entries are deleted
-                    with connection:
-                        connection.executemany(
-                            "UPDATE replies SET used = (SELECT MAX(used) FROM replies) + 1 WHERE key = ?",
-                            [(key,) for key in replies],
-                        )
-            except sqlite3.Error as error:
-                self._give_up(error)
-            self.hits += len(replies)
-            self.misses += len(wanted) - len(replies)
+        with self._lock, self._errors_as_warning():
+            connection = self._open()
+            for start in range(0, len(wanted), _MAX_VARIABLES):
+                part = wanted[start : start + _MAX_VARIABLES]
+                marks = ",".join("?" * len(part))
+                rows = connection.execute(f"SELECT key, reply FROM replies WHERE key IN ({marks})", part)
+                replies |= {key: reply for key, reply in rows if isinstance(reply, str) and isinstance(key, str)}
+            if replies and self.max_entries is not None:  # recency only matters where entries are deleted
+                with connection:
+                    connection.executemany(
+                        "UPDATE replies SET used = (SELECT MAX(used) FROM replies) + 1 WHERE key = ?",
+                        [(key,) for key in replies],
+                    )
         return replies
 
     def put(self, replies: Mapping[str, str]) -> None:
         """Store replies by key, and delete the least recently used entries beyond `max_entries`."""
         valid = [(key, reply) for key, reply in replies.items() if _is_unicode(key) and _is_unicode(reply)]
-        with self._lock:
-            try:
-                connection = self._open()
-                with connection:
-                    connection.executemany(
-                        "INSERT OR REPLACE INTO replies VALUES (?, ?, (SELECT COALESCE(MAX(used), 0) FROM replies) + 1)",
-                        valid,
-                    )
-                    if self.max_entries is not None:
-                        connection.execute(
-                            "DELETE FROM replies WHERE key IN (SELECT key FROM replies ORDER BY used DESC LIMIT -1 OFFSET ?)",
-                            (self.max_entries,),
-                        )
-            except sqlite3.Error as error:
-                self._give_up(error)
-
-    def __len__(self) -> int:
-        """The number of replies in the file; 0 once the cache is left out."""
-        with self._lock:
-            try:
-                return int(self._open().execute("SELECT COUNT(*) FROM replies").fetchone()[0])
-            except sqlite3.Error as error:
-                self._give_up(error)
-                return 0
+        with self._lock, self._errors_as_warning(), self._open() as connection:
+            connection.executemany(
+                "INSERT OR REPLACE INTO replies VALUES (?, ?, (SELECT COALESCE(MAX(used), 0) FROM replies) + 1)", valid
+            )
+            if self.max_entries is not None:
+                connection.execute(
+                    "DELETE FROM replies WHERE key IN (SELECT key FROM replies ORDER BY used DESC LIMIT -1 OFFSET ?)",
+                    (self.max_entries,),
+                )
 
     def _open(self) -> sqlite3.Connection:
-        """This process's connection; SQLite connections do not survive a fork."""
+        """Return this process's connection; SQLite connections do not survive a fork."""
         if self._broken:
             raise sqlite3.OperationalError("the cache failed before")
         if self._connection is None or self._process != os.getpid():
             try:
                 self._connection, self._process = self._connect(), os.getpid()
-            except (sqlite3.Error, OSError, ValueError) as error:  # a name that no file can have
+            except (sqlite3.Error, OSError, ValueError) as error:  # ValueError: an impossible file name
                 raise UserError(
                     f"{self.path}: cannot be used as a cache of replies ({error}); remove it, or name another file"
                 ) from None
@@ -132,9 +109,7 @@ class ReplyCache:
 
     def _connect(self) -> sqlite3.Connection:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        connection = sqlite3.connect(
-            self.path, timeout=_TIMEOUT, check_same_thread=False
-        )  # `_lock` serialises the threads
+        connection = sqlite3.connect(self.path, timeout=_TIMEOUT, check_same_thread=False)  # `_lock` guards it
         connection.text_factory = _text
         _wait_for(lambda: connection.execute("PRAGMA journal_mode = WAL"))
         connection.execute("PRAGMA synchronous = NORMAL")
@@ -143,10 +118,10 @@ class ReplyCache:
             kind = connection.execute("PRAGMA application_id").fetchone()[0]
             layout = connection.execute("PRAGMA user_version").fetchone()[0]
             tables = connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]
-            if tables and (kind, layout) != (_OURS, _LAYOUT):
+            if tables and (kind, layout) != (_APPLICATION, _LAYOUT):
                 raise sqlite3.DatabaseError("it is another database")
             if not tables:
-                connection.execute(f"PRAGMA application_id = {_OURS}")
+                connection.execute(f"PRAGMA application_id = {_APPLICATION}")
                 connection.execute(f"PRAGMA user_version = {_LAYOUT}")
                 connection.execute(
                     "CREATE TABLE replies (key TEXT PRIMARY KEY, reply TEXT, used INTEGER) WITHOUT ROWID"
@@ -154,14 +129,20 @@ class ReplyCache:
                 connection.execute("CREATE INDEX recency ON replies (used)")
         return connection
 
-    def _give_up(self, error: Exception) -> None:
-        if not self._broken:
-            self._broken = True
-            warnings.warn(f"{self.path}: the cache of replies is left out from now on ({error})", stacklevel=3)
+    @contextmanager
+    def _errors_as_warning(self) -> Iterator[None]:
+        """Warn at the first error, and leave the cache out from then on."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            if not self._broken:
+                self._broken = True
+                text = f"{self.path}: the cache of replies is left out from now on ({error})"
+                warnings.warn(text, stacklevel=4)
 
 
 def _text(raw: bytes) -> str | None:
-    """A text of the file; None if it is damaged."""
+    """Decode a text of the file; None if it is damaged."""
     try:
         return raw.decode()
     except UnicodeDecodeError:
@@ -169,9 +150,10 @@ def _text(raw: bytes) -> str | None:
 
 
 def _is_unicode(text: str) -> bool:
+    """Whether a text has no lone surrogates, which JSON can hold."""
     try:
         text.encode()
-    except UnicodeEncodeError:  # half of a pair, which JSON can hold
+    except UnicodeEncodeError:
         return False
     return True
 

@@ -1,8 +1,7 @@
-"""Decoding in step: many texts of one model that go on by turns, sampled here and given from outside there.
+"""Decodes many texts of one model in step: texts that continue by turns, partly sampled and partly given.
 
-`generate` of transformers begins anew with every prompt. An imagined episode goes on: the policy's turn, the tokens of its
-result, its next turn. Here the keys and values of what stands stay, so that the draws of a prompt share the work on it,
-and an episode costs its new tokens alone.
+`generate` of transformers starts anew with every prompt. Here the keys and values of the text so far are kept: an imagined
+episode (the policy's turn, a result, the next turn) costs only its new tokens, and the samples of one prompt share its work.
 """
 
 import random
@@ -14,15 +13,15 @@ from torch import Tensor
 
 from wm_plugin.errors import UserError
 
-_CUT = {"full_attention", "sliding_attention", "chunked_attention"}  # kinds of layers that a `Decoder` can go back in
+_CUT = {"full_attention", "sliding_attention", "chunked_attention"}  # kinds of layers whose cache can be cut back
 
 
 class Decoder:
-    """Rows of tokens with their cache. Texts of different lengths are padded on the left, at every step; masks hide the padding.
+    """Rows of tokens with their cache. Texts of different lengths are padded on the left at every step, and masked.
 
     Args:
         model: a causal language model of transformers in evaluation mode, with a cache of keys and values that can be cut back.
-        pad: an id for padding; any one does.
+        pad: any id, for padding.
 
     Attributes:
         logits: (rows, vocabulary), float32: of the token after each row.
@@ -34,7 +33,7 @@ class Decoder:
         if kinds:  # their states cannot be taken back, and some do not say so
             raise UserError(
                 f"a {type(model).__name__} has layers of {', '.join(sorted(map(str, kinds)))}, whose state cannot be cut back, "
-                "which imagining results in this process needs: ask the model behind a server"
+                "as imagined results need; put the model behind a server"
             )
         self.model, self.pad, self.fed = model, pad, 0
         self._cache: Any = None
@@ -43,7 +42,7 @@ class Decoder:
 
     @property
     def columns(self) -> int:
-        """The width so far, to which `cut` goes back."""
+        """Return the width so far, to which `cut` can go back."""
         return self._mask.shape[1]
 
     def start(self, prompts: Sequence[Sequence[int]]) -> None:
@@ -52,31 +51,27 @@ class Decoder:
         self.feed(prompts)
 
     def select(self, rows: Sequence[int]) -> None:
-        """Keep these rows, in this order. A row may be named several times: its copies go on apart."""
+        """Keep these rows, in this order. A row may be named several times: its copies continue separately."""
         index = torch.tensor(rows, dtype=torch.long, device=self._mask.device)
         self._cache.batch_select_indices(index)
         self._mask, self.logits = self._mask[index], self.logits[index.to(self.logits.device)]
 
     def cut(self, columns: int) -> None:
-        """Go back to this width. `logits` are undefined until the next `feed`.
-
-        Raises:
-            UserError: the model's cache cannot be cut back.
-        """
+        """Go back to this width. `logits` are undefined until the next `feed`."""
         if columns == self.columns:
             return
         try:
             self._cache.crop(columns - self.columns)  # a negative number takes as many off
         except (AttributeError, NotImplementedError, ValueError) as error:
             raise UserError(
-                f"the cache of a {type(self.model).__name__} cannot be cut back ({' '.join(str(error).split())[:100]}), which "
-                "imagining results in this process needs: ask the model behind a server"
+                f"the cache of a {type(self.model).__name__} cannot be cut back ({' '.join(str(error).split())[:100]}), as "
+                "imagined results need; put the model behind a server"
             ) from None
         self._mask = self._mask[:, :columns]
 
     @torch.inference_mode()
     def feed(self, tokens: Sequence[Sequence[int]]) -> None:
-        """Go on with given tokens. A row without any keeps its text; its logits are undefined then."""
+        """Continue with given tokens. A row without any keeps its text; its logits are undefined then."""
         width = max(map(len, tokens), default=0)
         if not width:
             return
@@ -97,27 +92,27 @@ class Decoder:
         stop: Callable[[int, list[int]], bool] | None = None,
         begun: Sequence[int] | None = None,
     ) -> tuple[list[list[int]], list[float]]:
-        """Sample a text after each row. The last token of each is not given to the model yet: begin the next `feed` with it.
+        """Sample a text after each row. The model has not read the last token of each yet: begin the next `feed` with it.
 
-        A row's text depends on its own generator alone, but for rounding.
+        A row's text depends on its own generator alone, except for rounding.
 
         Args:
-            draws: a generator of each row, which gives a number a token; none at temperature 0.
-            limits: tokens of each row at most; a row with 0 gets no text.
+            draws: a generator per row, which gives a number per token; not used at temperature 0.
+            limits: the maximum number of tokens of each row; a row with 0 gets no text.
             ends: the tokens that end a text.
-            stop: whether a row's text, by its number and tokens, is at its end for another reason.
+            stop: whether a row's text, by its number and tokens, ends for another reason.
             begun: the first token of each row, if it was drawn already.
 
         Returns:
-            The tokens of each row, an end included; and the sum of their log-probabilities at temperature 1, `begun` left out.
+            The tokens of each row, an end included; and the sum of their log-probabilities at temperature 1, without `begun`.
         """
         tokens: list[list[int]] = [[one] for one in begun] if begun else [[] for _ in range(len(self._mask))]
         sums = [0.0] * len(tokens)
         going, drawn = [row for row, limit in enumerate(limits) if limit > 0], begun is not None
         while going:
             if not drawn:
-                luck = torch.tensor([[draws[row].random() if temperature else 0.0] for row in going])
-                picked, logps = pick(self.logits[going], luck, temperature)
+                uniform = torch.tensor([[draws[row].random() if temperature else 0.0] for row in going])
+                picked, logps = pick(self.logits[going], uniform, temperature)
                 for row, token, logp in zip(going, picked[:, 0].tolist(), logps[:, 0].tolist(), strict=True):
                     tokens[row].append(token)
                     sums[row] += logp
@@ -153,20 +148,20 @@ class Decoder:
         self._cache, self.logits = output.past_key_values, output.logits[:, -1].float()
 
 
-def pick(logits: Tensor, luck: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """Tokens by numbers in [0, 1), and their log-probabilities at temperature 1. At temperature 0 always the likeliest one.
+def pick(logits: Tensor, uniform: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """Pick tokens by uniform numbers in [0, 1); at temperature 0 always the likeliest one.
 
     Args:
         logits: (rows, vocabulary).
-        luck: (rows, draws).
+        uniform: (rows, draws).
 
     Returns:
-        Two tensors of shape (rows, draws).
+        The tokens and their log-probabilities at temperature 1, both (rows, draws).
     """
     if temperature:
         below = (logits / temperature).double().softmax(-1).cumsum(-1)
-        wanted = luck.to(below) * below[:, -1:]
+        wanted = uniform.to(below) * below[:, -1:]
         tokens = torch.searchsorted(below, wanted, right=True).clamp(max=logits.shape[-1] - 1)
     else:
-        tokens = logits.argmax(-1, keepdim=True).expand(luck.shape[0], luck.shape[1])
+        tokens = logits.argmax(-1, keepdim=True).expand(uniform.shape[0], uniform.shape[1])
     return tokens, logits.log_softmax(-1).gather(1, tokens)

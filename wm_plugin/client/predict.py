@@ -1,11 +1,13 @@
 """Predictors: k raw outputs of a model for each conversation.
 
 `LocalPredictor` runs a model in this process, `ServerPredictor` asks one behind an OpenAI-compatible server.
-`samples.predictions` stores their outputs on disk.
+`data.predictions` stores their outputs on disk.
 """
 
 import hashlib
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -40,16 +42,16 @@ class LocalPredictor:
     """A causal language model of transformers, in this process.
 
     Outputs are sampled from the model's own distribution at `temperature`, without the top-k, top-p and penalties of its
-    generation config. An output ends at the end-of-sequence tokens of that config, and at the token by which the chat template
-    ends a turn: a base model that was trained on dialogues writes it, while its config may still be the base model's. For models
-    of many billion parameters a server is faster.
+    generation config. An output ends at that config's end-of-sequence tokens, and at the token by which the chat template ends a
+    turn: a base model trained on dialogues writes it, while its config may still be the base model's. For models of many billion
+    parameters a server is faster.
 
     Args:
         model: a folder, a name, or a loaded model.
         tokenizer: a tokenizer with a chat template, its folder or its name; None for the model's own.
         temperature: 0 is greedy, and all k outputs are the same.
         max_new_tokens: maximum length of an output.
-        batch_size: outputs that are generated at once. Another batch size gives other samples of the same distribution.
+        batch_size: outputs generated at once. Another batch size gives other samples of the same distribution.
         device: `auto` takes a GPU if there is one. A loaded model stays on its device.
 
     Raises:
@@ -74,7 +76,10 @@ class LocalPredictor:
                 raise UserError(f"{name} is {value}; write a number >= 1")
         self.name = str(model) if isinstance(model, str | Path) else str(model.config.name_or_path)
         self.temperature, self.max_new_tokens, self.batch_size = temperature, max_new_tokens, batch_size
-        self.model, self.tokenizer = _load(model, tokenizer, device)
+        named = isinstance(model, str | Path)
+        if tokenizer is None or isinstance(tokenizer, str | Path):
+            tokenizer = load_tokenizer(tokenizer or (model if named else model.config.name_or_path))
+        self.model, self.tokenizer = load_model(model, device) if named else model.eval(), tokenizer
         if self.tokenizer.chat_template is None:
             raise UserError(f"{self.name}: the tokenizer has no chat template; take an instruction-tuned model")
         self._turn_end = template_end(self.tokenizer)
@@ -91,31 +96,24 @@ class LocalPredictor:
         }
 
     def __call__(self, conversations: list[list[Message]], *, k: int, seed: int) -> list[list[str]]:
-        import torch
-
         prompts = [self._prompt_ids(messages) for messages in conversations]
         # the longest first, so that a lack of memory shows at once
         order = sorted(range(len(prompts)), key=lambda index: (-len(prompts[index]), index))
         draws = k if self.temperature else 1
         batch = max(1, self.batch_size // draws)
         outputs: list[list[str]] = [[] for _ in prompts]
-        devices = [self.model.device] if self.model.device.type == "cuda" else []
-        with torch.random.fork_rng(devices=devices), torch.inference_mode():
-            torch.manual_seed(seed)
+        with _seeded(self.model.device, seed):
             for start in range(0, len(order), batch):
                 chosen = order[start : start + batch]
-                texts = self._generate([prompts[index] for index in chosen], draws)
+                ids = self.generate([prompts[index] for index in chosen], draws)
+                texts: list[str] = self.tokenizer.batch_decode(ids, skip_special_tokens=True)
                 for place, index in enumerate(chosen):
                     outputs[index] = texts[place * draws : (place + 1) * draws] * (k // draws)
         return outputs
 
     def completions(self, conversations: list[list[Message]], *, seed: int) -> list[tuple[str, bool]]:
-        """An output of each conversation, in one batch, and whether it ended at `max_new_tokens`."""
-        import torch
-
-        devices = [self.model.device] if self.model.device.type == "cuda" else []
-        with torch.random.fork_rng(devices=devices), torch.inference_mode():
-            torch.manual_seed(seed)
+        """Return an output of each conversation, in one batch, and whether it ended at `max_new_tokens`."""
+        with _seeded(self.model.device, seed):
             ids = self.generate([self._prompt_ids(messages) for messages in conversations])
         texts = self.tokenizer.batch_decode(ids, skip_special_tokens=True)
         ends = set(self.ends)
@@ -128,17 +126,13 @@ class LocalPredictor:
 
     @property
     def ends(self) -> list[int]:
-        """The tokens that end an output."""
+        """Return the tokens that end an output."""
         ends = self.model.generation_config.eos_token_id
         ends = [self.tokenizer.eos_token_id] if ends is None else [ends] if isinstance(ends, int) else list(ends)
         return ends if self._turn_end is None or self._turn_end in ends else [*ends, self._turn_end]
 
-    def _generate(self, prompts: list[list[int]], draws: int) -> list[str]:
-        texts: list[str] = self.tokenizer.batch_decode(self.generate(prompts, draws), skip_special_tokens=True)
-        return texts
-
     def generate(self, prompts: list[list[int]], draws: int = 1) -> Any:
-        """Token ids of `draws` outputs for each prompt: (prompts · draws, length), grouped by prompt, padded on the right."""
+        """Generate `draws` outputs for each prompt: ids (prompts · draws, length), grouped by prompt, padded on the right."""
         import torch
 
         ends = self.ends
@@ -166,12 +160,10 @@ class LocalPredictor:
 class ServerPredictor:
     """A model behind an OpenAI-compatible chat server.
 
-    It requests k outputs at once, or one by one if the server only returns one. Outputs that fail after the retries are left
-    out.
+    Requests k outputs at once, or one by one if the server only returns one. Outputs that fail after the retries are left out.
 
     Args:
-        server: `Server(base_url, model, temperature=1.0, max_tokens=..., ...)`; its seed is not used, but None sends none
-            of a call's either.
+        server: `Server(base_url, model, temperature=1.0, max_tokens=..., ...)`. Calls set the seed, unless the server's is None.
         max_failure_share: a call raises if a larger share of its outputs failed.
         thinking: put a reasoning model's thoughts, if the server returns them separately, before its answer in `<think>` tags.
             Otherwise only the answer is used.
@@ -192,16 +184,13 @@ class ServerPredictor:
 
     @property
     def settings(self) -> dict[str, Any]:
-        parameters = {name: value for name, value in self.server.parameters.items() if name != "seed"}
-        return {"model": self.server.model, "thinking": self.thinking, **parameters}
+        return {"thinking": self.thinking, **self.server.settings}
 
     def __call__(self, conversations: list[list[Message]], *, k: int, seed: int) -> list[list[str]]:
         outputs: list[list[str]] = [[] for _ in conversations]
         failures: list[Failure] = []
-        lost, refused = (
-            set(),
-            set(),
-        )  # conversations whose call failed, and those for which the server refused k outputs
+        lost: set[int] = set()  # conversations whose call failed
+        refused: set[int] = set()  # those for which the server refused k outputs
         if k > 1 and not self._one_each:
             for index, answer in enumerate(self._ask(conversations, [(i, 0) for i in range(len(outputs))], k, seed)):
                 if not isinstance(answer, Failure):
@@ -228,7 +217,7 @@ class ServerPredictor:
     def _ask(
         self, conversations: list[list[Message]], draws: list[tuple[int, int]], n: int, seed: int
     ) -> list[list[str] | Failure]:
-        """n outputs for each (conversation, draw)."""
+        """Request n outputs for each (conversation, draw)."""
         bodies = [
             self.server.body(conversations[index], seed_of(f"{seed}/{index}/{draw}")) | ({"n": n} if n > 1 else {})
             for index, draw in draws
@@ -252,18 +241,18 @@ class ServerPredictor:
             why = failures[-1].message if failures else "no choices in the answer"
             raise UserError(
                 f"{self.server.base_url}: {missing} of {wanted} predictions failed, more than {self.max_failure_share:.0%} "
-                f"(the last one: {why}); run it again to go on"
+                f"(the last one: {why}); run it again to continue"
             )
         self.failed += missing
 
 
 def seed_of(text: str) -> int:
-    """A seed from a hash of a text; of 31 bits, which every server accepts."""
+    """Return a seed from a hash of a text; of 31 bits, which every server accepts."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1
 
 
 def load_model(model: str | Path, device: str = "auto") -> Any:
-    """A causal language model of transformers by its folder or name, in evaluation mode.
+    """Load a causal language model of transformers by its folder or name, in evaluation mode.
 
     Args:
         device: `auto` takes a GPU if there is one.
@@ -280,22 +269,26 @@ def load_model(model: str | Path, device: str = "auto") -> Any:
 
     try:
         loaded = AutoModelForCausalLM.from_pretrained(str(model), dtype="auto")
-    except Exception as error:  # the parsers of a damaged or hostile file raise all kinds
+    except Exception as error:  # the parsers of a damaged file raise all kinds
         raise UserError(f"{model}: {' '.join(str(error).split())[:200] or type(error).__name__}") from None
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     return loaded.to(device).eval()
 
 
-def _load(model: Any, tokenizer: Any, device: str) -> tuple[Any, Any]:
-    named = isinstance(model, str | Path)
-    if tokenizer is None or isinstance(tokenizer, str | Path):
-        tokenizer = load_tokenizer(tokenizer or (model if named else model.config.name_or_path))
-    return (load_model(model, device) if named else model.eval()), tokenizer
+@contextmanager
+def _seeded(device: Any, seed: int) -> Iterator[None]:
+    """Seed torch for the block, without gradients; the global generators continue as before."""
+    import torch
+
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices), torch.inference_mode():
+        torch.manual_seed(seed)
+        yield
 
 
 def _weights_digest(model: Any) -> str:
-    """A hash of all parameters and buffers with their names."""
+    """Hash all parameters and buffers with their names."""
     import torch
 
     digest = hashlib.blake2b(digest_size=16)

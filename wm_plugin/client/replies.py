@@ -1,4 +1,4 @@
-"""What a server sends becomes ours here: bytes within a limit, and numbers that can be added up and put into tensors."""
+"""Reads what a server sends: bytes within a limit, and numbers that can be added up and put into tensors."""
 
 import zlib
 from array import array
@@ -13,11 +13,11 @@ class LargeError(ValueError):
 
 
 class EncodingError(ValueError):
-    """A reply is compressed in a way that was not asked for, or damaged."""
+    """A reply is damaged, or compressed in a way that was not asked for."""
 
 
 async def read(response: Any, most: int) -> bytes:
-    """The body of an aiohttp response that is not decompressed yet; it is read in pieces, and no further than the limit.
+    """Read the body of an aiohttp response that is not decompressed yet, in pieces and no further than the limit.
 
     Raises:
         LargeError: it is larger than `most` bytes, before or after decompression.
@@ -38,7 +38,7 @@ async def read(response: Any, most: int) -> bytes:
             except zlib.error as error:
                 raise EncodingError(f"damaged gzip ({error})") from None
         if max(len(body), sent) > most:
-            response.close()  # what is left is not read
+            response.close()  # the rest is not read
             raise LargeError(f"over {most:,} bytes")
     if unzip is not None and sent and not unzip.eof:
         raise EncodingError("damaged gzip (it breaks off)")
@@ -46,15 +46,15 @@ async def read(response: Any, most: int) -> bytes:
 
 
 def count(value: Any) -> int:
-    """A number of tokens; 0 for anything else."""
+    """Return a number of tokens; 0 for anything else."""
     return value if type(value) is int and 0 <= value <= MAX_TOKENS else 0
 
 
 def vector(values: Any) -> "array[float]":
-    """A JSON list of numbers as 32-bit floats; beyond their range, infinities.
+    """Convert a JSON list of numbers to 32-bit floats; beyond their range, infinities.
 
     Raises:
-        TypeError, ValueError: it is none, or one of its numbers is beyond any float.
+        TypeError, ValueError: it is no such list, or one of its numbers is beyond any float.
     """
     if not isinstance(values, Sequence) or not {int, float}.issuperset(map(type, values)):
         raise TypeError("not a list of numbers")

@@ -11,7 +11,6 @@ import codecs
 import contextlib
 import email.utils
 import json
-import math
 import os
 import random
 import re
@@ -23,13 +22,15 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import orjson
+from pydantic import field_validator
 
 from wm_plugin import untrusted
 from wm_plugin.client import replies
 from wm_plugin.errors import MissingExtraError, UserError
+from wm_plugin.options import Number, Options, Parsed, Whole, option
 from wm_plugin.runtime import background, secrets
 from wm_plugin.tokens.message import Message
 
@@ -38,8 +39,7 @@ KINDS = ("timeout", "connection", "rate limit", "server error", "refused", "malf
 MAX_REPLY = 1 << 24  # bytes
 _TRANSIENT = {408, 409, 425, 429}  # and every 5xx
 _MISCONFIGURED = {401, 403, 404}  # before any success: wrong key, address or model
-_MAX_EXCERPT = 1 << 16  # bytes that are read of an error's body
-_MAX_VALUES = 1_000_000  # of an answer, as `untrusted.loads` counts them: its parsing holds up all others
+_MAX_EXCERPT = 1 << 16  # bytes to read of an error's body
 _MAX_WORDS = 1 << 10  # of a text, for a line of 200 characters
 _MALFORMED = (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
 # How names of environment variables are written, and hardly any key is.
@@ -63,11 +63,71 @@ class Failure:
 
 @dataclass(frozen=True)
 class Completion:
-    """An answer's text. `cut` tells that it ended at `max_tokens`; `tokens` are those of prompt and answer, 0 if unknown."""
+    """An answer's text, whether it ended at `max_tokens`, and the tokens of prompt and answer, 0 if unknown."""
 
     text: str
     cut: bool = False
     tokens: int = field(default=0, compare=False)
+
+
+class ServerOptions(Options):
+    """How to reach a model behind an OpenAI-compatible server, and how to sample from it."""
+
+    aliases: ClassVar[Mapping[str, str]] = {"url": "base_url"}
+
+    base_url: str = option(
+        "The address with the version, without user, password and query.", write="http://host:port/v1"
+    )
+    model: str = option("The model's name on the server.")
+    api_key_env: str | None = option(
+        "The environment variable of the key; configs must not contain keys. OPENAI_API_KEY is optional, any other one must be "
+        "set; null sends no key.",
+        default="OPENAI_API_KEY",
+    )
+    concurrency: Whole = option("Maximum number of concurrent calls, over all threads of a process.", default=32, ge=1)
+    timeout: float = option("Seconds per attempt.", default=60.0, gt=0)
+    max_retries: Whole = option("Number of further attempts after the first.", default=4, ge=0)
+    backoff: float = option(
+        "Seconds before the first retry, doubled for each further one, times a random factor in [0.5, 1]. A longer "
+        "`Retry-After` is honoured.",
+        default=0.5,
+        ge=0,
+    )
+    longest_wait: float = option("The upper limit of both, in seconds.", default=30.0, ge=0)
+    max_reply: Whole = option(
+        "Bytes of an answer, before and after decompression. `concurrency` of them may be in memory.",
+        default=MAX_REPLY,
+        ge=1,
+    )
+    temperature: Number | None = option("Temperature of completions; null omits it.", default=0.0, ge=0)
+    max_tokens: Whole | None = option("Maximum number of a completion's tokens; null omits it.", default=4096, ge=1)
+    seed: Whole | Literal["auto"] | None = option(
+        "'auto' is 0 at temperature 0, and else only what a call gives, since a seed then kills vLLM on a CPU; null sends no "
+        "seed, not even a call's.",
+        default="auto",
+    )
+    parameters: Annotated[Mapping[str, Any] | None, Parsed] = option(
+        "Further fields of a request's body, e.g. {chat_template_kwargs: {enable_thinking: false}}.", default=None
+    )
+    prices: tuple[float, float] = option("Dollars per million (prompt, completion) tokens.", default=(0.0, 0.0))
+
+    @field_validator("base_url", mode="before")
+    @classmethod
+    def _usable(cls, address: Any) -> Any:
+        check_address(address)
+        return address.rstrip("/")
+
+    @field_validator("api_key_env")
+    @classmethod
+    def _is_set(cls, variable: str | None) -> str | None:
+        if variable is not None and variable != "OPENAI_API_KEY" and not os.environ.get(variable):
+            if not VARIABLE.fullmatch(variable):
+                raise UserError(
+                    "api_key_env does not name an environment variable that is set; write its name, not the key"
+                )
+            raise UserError(f"api_key_env: the environment variable {variable} is not set")
+        _key(variable)
+        return variable
 
 
 class Server:
@@ -78,22 +138,12 @@ class Server:
     `(max_retries + 1) * timeout` seconds plus the waits between attempts. The key is removed from what a server sends back.
 
     Args:
-        base_url: the address with the version, such as http://localhost:8000/v1; without user, password and query.
+        base_url: the address, or all of `ServerOptions`.
         model: the model's name on the server.
-        api_key_env: the environment variable of the key. OPENAI_API_KEY is optional, any other one must be set. None: no key
-            is sent. Configs must not contain keys.
-        concurrency: maximum number of concurrent calls, over all threads of a process.
-        timeout: seconds per attempt.
-        max_retries: number of further attempts after the first.
-        backoff: seconds before the first retry, doubled for each further one, times a random factor in [0.5, 1]. A longer
-            `Retry-After` is honoured.
-        longest_wait: the upper limit of both, in seconds.
-        max_reply: bytes of an answer, before and after decompression. `concurrency` of them may be in memory.
-        temperature, max_tokens: parameters of completions; None omits one.
-        seed: "auto" is 0 at temperature 0, and else none but what a call gives, since vLLM on a CPU dies of a seed then. None
-            sends no seed, those of calls neither.
-        parameters: further fields of a request's body, such as {"chat_template_kwargs": {"enable_thinking": False}}.
-        prices: dollars per million (prompt, completion) tokens.
+        settings: the other fields of `ServerOptions`.
+
+    Attributes:
+        parameters: the fields of every request's body.
 
     Raises:
         UserError: a setting is invalid; from a call: the server refuses the key, the address or the model before its first
@@ -101,72 +151,38 @@ class Server:
         MissingExtraError: aiohttp is not installed; from the first call.
     """
 
-    def __init__(
-        self,
-        base_url: str,
-        model: str,
-        *,
-        api_key_env: str | None = "OPENAI_API_KEY",
-        concurrency: int = 32,
-        timeout: float = 60.0,
-        max_retries: int = 4,
-        backoff: float = 0.5,
-        longest_wait: float = 30.0,
-        max_reply: int = MAX_REPLY,
-        temperature: float | None = 0.0,
-        max_tokens: int | None = 4096,
-        seed: int | Literal["auto"] | None = "auto",
-        parameters: Mapping[str, Any] | None = None,
-        prices: tuple[float, float] = (0.0, 0.0),
-    ) -> None:
-        check_address(base_url)
-        for name, value, least in (
-            ("concurrency", concurrency, 1),
-            ("max_retries", max_retries, 0),
-            ("backoff", backoff, 0),
-            ("longest_wait", longest_wait, 0),
-            ("max_reply", max_reply, 1),
-            ("max_tokens", 1 if max_tokens is None else max_tokens, 1),
-        ):
-            if value < least:
-                raise UserError(f"{name} is {value}; write a number >= {least}")
-        if not timeout > 0:  # NaN is not
-            raise UserError(f"timeout is {timeout}; write seconds > 0")
-        if temperature is not None and not 0 <= temperature < math.inf:
-            raise UserError(f"temperature is {temperature}; write a number >= 0")
-        if api_key_env is not None and api_key_env != "OPENAI_API_KEY" and not os.environ.get(api_key_env):
-            if not VARIABLE.fullmatch(api_key_env):
-                raise UserError(
-                    "api_key_env is no name of an environment variable that is set; write its name, not the key"
-                )
-            raise UserError(f"api_key_env: the environment variable {api_key_env} is not set")
-        _key(api_key_env)
-        self.base_url, self.model = base_url.rstrip("/"), model
-        self.api_key_env, self.concurrency, self.timeout = api_key_env, concurrency, timeout
-        self.max_retries, self.backoff, self.longest_wait = max_retries, backoff, longest_wait
-        self.max_reply = max_reply
-        self.seeded = seed is not None
-        if isinstance(seed, str):
-            if seed != "auto":
-                raise UserError(f"seed is {seed[:40]!r}; write a whole number, None, or leave it out")
-            seed = 0 if dict(parameters or {}).get("temperature", temperature) == 0 else None
-        sampling = {"temperature": temperature, "max_tokens": max_tokens, "seed": seed}
-        self.parameters = {k: v for k, v in sampling.items() if v is not None} | dict(parameters or {})
-        self.prices = prices
+    def __init__(self, base_url: str | ServerOptions, model: str | None = None, **settings: Any) -> None:
+        if isinstance(base_url, ServerOptions):
+            options = base_url
+        else:
+            settings |= {} if model is None else {"model": model}
+            options = ServerOptions(base_url=base_url, **settings)
+        self.options = options
+        self.base_url, self.model, self.concurrency = options.base_url, options.model, options.concurrency
+        given, seed = dict(options.parameters or {}), options.seed
+        if seed == "auto":
+            seed = 0 if given.get("temperature", options.temperature) == 0 else None
+        sampling = {"temperature": options.temperature, "max_tokens": options.max_tokens, "seed": seed}
+        self.parameters = {name: value for name, value in sampling.items() if value is not None} | given
         self.calls = self.failures = self.retries = self.answered = self.prompt_tokens = self.completion_tokens = 0
         self._latencies: deque[float] = deque(maxlen=_RECENT)
         self._jitter = random.Random()  # not the global one, whose stream belongs to the training
         self._connection: _Connection | None = None
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Everything that an answer depends on except its conversation and seed."""
+        return {"model": self.model, **{name: value for name, value in self.parameters.items() if name != "seed"}}
+
     def __getstate__(self) -> dict[str, Any]:
-        """Without the connection: a copy in another process opens its own."""
+        """Leave out the connection: a copy in another process opens its own."""
         return self.__dict__ | {"_connection": None}
 
     def body(
         self, conversation: Sequence[Message], seed: int | None = None, fields: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        """The request's body for a conversation: everything that its completion depends on."""
-        own = dict(fields or {}) | ({"seed": seed} if self.seeded and seed is not None else {})
+        """Return the request's body for a conversation: everything that its completion depends on."""
+        own = dict(fields or {}) | ({"seed": seed} if self.options.seed is not None and seed is not None else {})
         return {"model": self.model, "messages": [dict(message) for message in conversation], **self.parameters, **own}
 
     def complete(
@@ -177,13 +193,13 @@ class Server:
         fields: Mapping[str, Any] | None = None,
         each: Callable[[int, Completion | Failure], None] | None = None,
     ) -> list[Completion | Failure]:
-        """A completion of each conversation, in order.
+        """Complete each conversation, in order.
 
         Args:
             conversations: iterated in the background loop as slots become free, so that making them overlaps with waiting.
             seeds: one per conversation, instead of the server's `seed`.
-            fields: further ones of each request's body, instead of `parameters` of the same names.
-            each: called in the background loop with the index and the completion of a conversation as soon as it is there.
+            fields: further fields of each request's body, which override `parameters`.
+            each: called in the background loop with a conversation's index and completion as soon as it arrives.
         """
         bodies = self._bodies(conversations, seeds, fields)
         return background.wait_for(self._all("/chat/completions", bodies, _completion, each))
@@ -195,7 +211,7 @@ class Server:
         seeds: Iterable[int] | None = None,
         fields: Mapping[str, Any] | None = None,
     ) -> list[Completion | Failure]:
-        """`complete` for code inside an event loop."""
+        """Do what `complete` does, inside an event loop."""
         bodies = self._bodies(conversations, seeds, fields)
         return await background.run(self._all("/chat/completions", bodies, _completion))
 
@@ -203,20 +219,21 @@ class Server:
         """Post each body to `path` as JSON, and convert the JSON answers with `read`.
 
         If `read` raises KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError or RecursionError, the answer
-        counts as malformed. A ValueError's message becomes a part of the failure's.
+        counts as malformed; a ValueError's message becomes a part of the failure's.
         """
         return background.wait_for(self._all(path, bodies, read))
 
     async def post_async(self, path: str, bodies: Iterable[Any], read: Callable[[Any], T]) -> list[T | Failure]:
-        """`post` for code inside an event loop."""
+        """Do what `post` does, inside an event loop."""
         return await background.run(self._all(path, bodies, read))
 
     @property
     def figures(self) -> dict[str, float]:
-        """Numbers of calls, failures, retries and tokens; cost in dollars; latency of the last 10,000 answered calls in seconds,
-        including retries."""
+        """Return numbers of calls, failures, retries and tokens, the cost in dollars, and the latency of the last 10,000
+        answered calls in seconds, including retries.
+        """
         recent = sorted(self._latencies)
-        dollars = (self.prompt_tokens * self.prices[0] + self.completion_tokens * self.prices[1]) / 1e6
+        dollars = (self.prompt_tokens * self.options.prices[0] + self.completion_tokens * self.options.prices[1]) / 1e6
         return {
             "calls": self.calls,
             "failures": self.failures,
@@ -274,43 +291,43 @@ class Server:
         async with self._connection.slots:
             self.calls += 1
             start = time.monotonic()
-            for attempt in range(self.max_retries + 1):
+            for attempt in range(self.options.max_retries + 1):
                 found, again, at_least = await self._attempt(self._connection, path, data, read)
                 if not isinstance(found, Failure):
                     self.answered += 1
                     self._latencies.append(time.monotonic() - start)
                     return found
-                if not again or attempt == self.max_retries:
+                if not again or attempt == self.options.max_retries:
                     break
                 self.retries += 1
                 # The slot stays occupied, so that an overloaded server gets fewer calls.
-                wait = self.backoff * 2 ** min(attempt, 60) * self._jitter.uniform(0.5, 1)
-                await asyncio.sleep(min(max(wait, at_least), self.longest_wait))
+                wait = self.options.backoff * 2 ** min(attempt, 60) * self._jitter.uniform(0.5, 1)
+                await asyncio.sleep(min(max(wait, at_least), self.options.longest_wait))
             self.failures += 1
             return found
 
     async def _attempt(
         self, connection: "_Connection", path: str, data: bytes, read: Callable[[Any], T]
     ) -> tuple[T | Failure, bool, float]:
-        """The converted answer or a failure, whether to retry, and the number of seconds that the server asks to wait."""
+        """Return the converted answer or a failure, whether to retry, and the seconds that the server asks to wait."""
         import aiohttp
 
         headers = {"Content-Type": "application/json", "Accept-Encoding": "gzip"}
-        if key := _key(self.api_key_env):
+        if key := _key(self.options.api_key_env):
             headers["Authorization"] = f"Bearer {key}"
         try:
             async with connection.session.post(
                 self.base_url + path,
                 data=data,
                 headers=headers,
-                timeout=aiohttp.ClientTimeout(total=self.timeout),
+                timeout=aiohttp.ClientTimeout(total=self.options.timeout),
                 allow_redirects=False,  # the key must not go to another address
                 proxy=connection.proxy,
             ) as response:
                 status, at_least = response.status, _seconds(response.headers.get("Retry-After"))
-                received = await _received(response, self.max_reply if status == 200 else _MAX_EXCERPT)
+                received = await _received(response, self.options.max_reply if status == 200 else _MAX_EXCERPT)
         except TimeoutError:
-            return Failure("timeout", f"no answer within {self.timeout:g} s"), True, 0.0
+            return Failure("timeout", f"no answer within {self.options.timeout:g} s"), True, 0.0
         except (aiohttp.ClientError, OSError, ValueError) as error:  # ValueError: a host or proxy that cannot be one
             return Failure("connection", _line(str(error) or type(error).__name__)), True, 0.0
         if status != 200:
@@ -326,7 +343,7 @@ class Server:
         if isinstance(received, Failure):
             return received, received.kind == "malformed", 0.0
         try:
-            value = untrusted.loads(received.removeprefix(codecs.BOM_UTF8), largest=self.max_reply, values=_MAX_VALUES)
+            value = untrusted.loads(received.removeprefix(codecs.BOM_UTF8), largest=self.options.max_reply)
             if secrets.may_hold(received):
                 value = secrets.redact_json(value)
             found = read(value)
@@ -352,13 +369,13 @@ class _Connection:
             raise MissingExtraError("asking a server", "aiohttp", "server") from None
         self.process = os.getpid()
         self.slots = asyncio.Semaphore(concurrency)
-        # The semaphore is the limit. aiohttp would decompress a piece to any size; `replies.read` does not.
-        # Cookies are not kept. aiohttp logs those that it cannot read, and asyncio an open connection with a proxy's password.
+        # The semaphore limits connections. aiohttp would decompress a piece to any size; `replies.read` does not.
+        # aiohttp logs cookies that it cannot read, and asyncio an open connection with a proxy's password.
         secrets.guard_logs("aiohttp.client", "aiohttp.internal", "asyncio")
         self.session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0), auto_decompress=False, cookie_jar=aiohttp.DummyCookieJar()
         )
-        # The environment's proxies, as in other clients; aiohttp would look them up in every call.
+        # aiohttp would look up the environment's proxies in every call.
         address = urllib.parse.urlsplit(base_url)
         bypassed = urllib.request.proxy_bypass(address.hostname or "")
         self.proxy = None if bypassed else urllib.request.getproxies().get(address.scheme)
@@ -383,7 +400,7 @@ def check_address(base_url: Any, name: str = "base_url") -> None:
         usable = usable and base_url.isprintable() and " " not in base_url
     except UserError:
         raise
-    except (ValueError, TypeError, AttributeError):  # a port that is no number, a broken IPv6 address; no text
+    except (ValueError, TypeError, AttributeError):  # a port that is no number, a broken IPv6 address, no text
         usable = False
     if not usable:
         written = repr(base_url)[:100]
@@ -393,7 +410,7 @@ def check_address(base_url: Any, name: str = "base_url") -> None:
 
 
 def _key(variable: str | None) -> str:
-    """The key in an environment variable, or "". It is never shown from then on."""
+    """Return the key in an environment variable, or "", and keep it out of messages from then on."""
     if variable is None:
         return ""
     key = os.environ.get(variable, "").strip()
@@ -410,7 +427,7 @@ def _hold_password(proxy: str) -> None:
     with contextlib.suppress(ValueError):
         address = urllib.parse.urlsplit(proxy if "://" in proxy else f"//{proxy}")
         user, password = (urllib.parse.unquote(part or "") for part in (address.username, address.password))
-        shown = urllib.parse.quote(password, safe="!$&'()*+,;=")  # errors quote no more than they have to
+        shown = urllib.parse.quote(password, safe="!$&'()*+,;=")  # as errors quote it
         secrets.hold(address.password, password, shown)
         for encoding in ("latin-1", "utf-8") if password else ():
             secrets.hold(base64.b64encode(f"{user}:{password}".encode(encoding, errors="replace")).decode())
@@ -446,7 +463,7 @@ def _completion(value: Any) -> Completion:
 
 
 def _seconds(retry_after: str | None) -> float:
-    """The seconds in a `Retry-After` header, or until its date; 0 if it is unreadable."""
+    """Return the seconds in a `Retry-After` header, or until its date; 0 if it is unreadable."""
     if not retry_after:
         return 0.0
     try:
@@ -460,7 +477,7 @@ def _seconds(retry_after: str | None) -> float:
 
 
 def _line(text: str | bytes) -> str:
-    """The beginning of a text on one line, without keys: they are looked for before it is cut."""
+    """Return the beginning of a text on one line, without keys, which are looked for before it is cut."""
     if isinstance(text, bytes):
         text = text.decode(errors="replace")
     return secrets.redact(" ".join(text.split(maxsplit=_MAX_WORDS))[:_MAX_EXCERPT])[:200]

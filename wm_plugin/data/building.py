@@ -2,14 +2,13 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from wm_plugin.data.contexts import load_contexts
-from wm_plugin.data.hidden import Shown
-from wm_plugin.data.kinds import KINDS, Exclusions, samples
+from wm_plugin.data.kinds import Exclusions, Kind, kind_of
 from wm_plugin.data.outputs import check_apart
 from wm_plugin.data.rows import HOSTS, Row, check_rows_out, rl_row, sft_row, token_row, write_rows
 from wm_plugin.data.sample import Sample
@@ -30,9 +29,7 @@ class Report:
     truncated: int = 0  # rows that were cut to the limit
     tokens_cut: int = 0  # of these rows, at their ends
     calls_as_text: int = 0  # rows of messages with tool calls
-    assistant_only_loss: bool = (
-        False  # whether stock `trl sft` needs this setting: without it, it counts users' messages too
-    )
+    assistant_only_loss: bool = False  # whether stock `trl sft` needs it: else it counts users' messages too
     exclusions: Exclusions = field(default_factory=Exclusions)
 
     def as_dict(self) -> dict[str, Any]:
@@ -54,31 +51,22 @@ class Report:
 
 def build(
     source: str | Path,
-    kind: str,
+    kind: str | Kind,
     host: str,
     out: str | Path,
     *,
-    prompts: str | None = None,
-    domain: str | None = None,
     tokenizer: Any = None,
     max_tokens: int | None = None,
     too_long: str = "drop",
-    turn_information: bool = False,
-    world_context: Shown | None = None,
     context_file: str | Path | None = None,
-    history: int | None = None,
-    corpora: Sequence[str | Path] = (),
-    threshold: float | None = None,
-    per_task: int | None = None,
     split: str = "train",
-    seed: int = 0,
     watch: Callable[[Iterable[Sample]], Iterable[Sample]] = iter,
+    **options: Any,
 ) -> Report:
     """Write the samples of `source` to `out`.
 
     Args:
-        source, kind, prompts, domain, turn_information, world_context, history, corpora, threshold, per_task, seed: see
-            `kinds.samples`.
+        source, kind, options: see `kinds.samples`.
         host: `trl` or `verl`.
         out: X.jsonl or X.parquet; verl's SFT reads parquet only.
         tokenizer: a fast transformers tokenizer, its directory or its name on the Hub. With it, rows for fine-tuning are token
@@ -87,15 +75,15 @@ def build(
         too_long: what happens to longer ones. `drop` leaves them out. `truncate`, for dialogues, keeps their first `max_tokens`
             tokens, as Word2World's released configuration does: later turns are lost, earlier ones still count. Where no token
             that counts is left, the sample is left out. Both are counted.
-        context_file: hidden contexts by hand, see `trajectories.contexts`; one that no task of the source is in is refused.
+        context_file: hidden contexts by hand (see `data.contexts`), for the option `contexts`; at least one of its keys must be
+            a task of the source.
         split: the name in verl's `extra_info`.
         watch: passes every sample through, for a progress bar.
 
     Raises:
         UserError: an invalid argument, a row that cannot be read, or no sample is left.
     """
-    if kind not in KINDS:
-        raise UserError(f"there is no kind {kind!r}{nearest(kind, KINDS)}")
+    out = Path(out)
     if host not in HOSTS:
         raise UserError(f"there is no host {host!r}{nearest(host, HOSTS)}")
     if max_tokens is not None and max_tokens < 1:
@@ -104,59 +92,58 @@ def build(
         raise UserError("max_tokens needs a tokenizer to count with")
     if too_long not in TOO_LONG:
         raise UserError(f"too_long is {shown(too_long)}{nearest(too_long, TOO_LONG)}")
-    if too_long == "truncate" and (max_tokens is None or KINDS[kind].form == "rl" or KINDS[kind].single):
+    if isinstance(kind, str):
+        contexts = None if context_file is None else load_contexts(context_file)
+        kind = kind_of(kind, contexts=contexts, **options)
+    sft, single = kind.form == "sft", kind.of == "transitions"
+    if too_long == "truncate" and (max_tokens is None or not sft or single):
         raise UserError(
             "too_long is 'truncate', which needs max_tokens"
             if max_tokens is None
-            else f"{kind} ends with what it is about, and cannot be cut: leave too_long at 'drop'"
+            else f"{kind.name} ends with what it is about, and cannot be cut: leave too_long at 'drop'"
         )
-    check_rows_out(Path(out), host, KINDS[kind].form)
+    check_rows_out(out, host, kind.form)
     tokenizer_path = tokenizer if isinstance(tokenizer, str | Path) else None
-    contexts = None if context_file is None else load_contexts(context_file)
-    check_apart([source, *corpora, prompts, tokenizer_path, context_file], {"--out": Path(out)})
-    dialogues = KINDS[kind].form == "sft" and not KINDS[kind].single
-    report = Report(assistant_only_loss=host == "trl" and dialogues and tokenizer is None)
-    made = samples(
-        source,
-        kind,
-        prompts=prompts,
-        domain=domain,
-        history=history,
-        turn_information=turn_information,
-        world_context=world_context,
-        contexts=contexts,
-        corpora=corpora,
-        threshold=threshold,
-        per_task=per_task,
-        seed=seed,
-        exclusions=report.exclusions,
-    )
-    if isinstance(tokenizer, str | Path):
-        tokenizer = load_tokenizer(tokenizer, field="tokenizer")
+    inputs = [*getattr(kind, "corpora", ()), getattr(kind, "prompts", None), tokenizer_path, context_file]
+    check_apart([source, *inputs], {"--out": out})
+    report = Report(assistant_only_loss=host == "trl" and sft and not single and tokenizer is None)
+    made = kind.samples(source, report.exclusions)
+    if tokenizer_path is not None:
+        tokenizer = load_tokenizer(tokenizer_path, field="tokenizer")
     tokeniser = None if tokenizer is None else Tokeniser(tokenizer)
-    report.rows = write_rows(_rows(watch(made), kind, host, tokeniser, max_tokens, too_long, split, report), Path(out))
+    measured = _measured(watch(made), tokeniser, sft, max_tokens, too_long, report)
+    rows = (
+        token_row(tokens, host)
+        if tokens
+        else sft_row(sample, host, single=single)
+        if sft
+        else rl_row(sample, host, index=index, split=split, data_source=f"wm_{kind.name}")
+        for index, (sample, tokens) in enumerate(measured)
+    )
+    report.rows = write_rows(rows, out)
     return report
 
 
-def _rows(
+def _measured(
     samples: Iterable[Sample],
-    kind: str,
-    host: str,
     tokeniser: Tokeniser | None,
+    sft: bool,
     max_tokens: int | None,
     too_long: str,
-    split: str,
     report: Report,
-) -> Iterator[Row]:
-    sft, single, reasons, index = KINDS[kind].form == "sft", KINDS[kind].single, report.exclusions.reasons, 0
+) -> Iterator[tuple[Sample, Tokens | None]]:
+    """Yield the samples that are kept, with their tokens if the rows are tokens, and count."""
+    reasons = report.exclusions.reasons
     for sample in samples:
         if not is_unicode(sample):
             reasons["half a surrogate pair"] += 1
             continue
-        tokens = tokeniser(sample) if tokeniser and sft else None
-        length = (
-            len(tokens.ids) if tokens else tokeniser.prompt_length(sample.messages, sample.tools) if tokeniser else 0
-        )
+        tokens, length = None, 0
+        if tokeniser and sft:
+            tokens = tokeniser(sample)
+            length = len(tokens.ids)
+        elif tokeniser:
+            length = tokeniser.prompt_length(sample.messages, sample.tools)
         if max_tokens is not None and length > max_tokens:
             kept = Tokens(tokens.ids[:max_tokens], tokens.mask[:max_tokens]) if tokens else None
             if too_long == "drop" or kept is None or not any(kept.mask):
@@ -166,15 +153,9 @@ def _rows(
             report.tokens_cut += length - max_tokens
             tokens, length = kept, max_tokens
         report.tokens += length
+        report.counted += sum(tokens.mask) if tokens else 0
         report.calls_as_text += tokens is None and any(message.get("tool_calls") for message in sample.messages)
-        if tokens:
-            report.counted += sum(tokens.mask)
-            yield token_row(tokens, host)
-        elif sft:
-            yield sft_row(sample, host, single=single)
-        else:
-            yield rl_row(sample, host, index=index, split=split, data_source=f"wm_{kind}")
-        index += 1
+        yield sample, tokens
 
 
 def last_message_rows(
@@ -184,8 +165,9 @@ def last_message_rows(
     max_tokens: int | None = None,
     left_out: Counter[str] | None = None,
 ) -> Iterator[Row]:
-    """Rows for fine-tuning of samples whose last message alone counts: tokens and a mask with a tokenizer, else messages and the
-    samples' columns.
+    """Yield rows for fine-tuning of samples whose last message alone counts.
+
+    With a tokenizer they are tokens and a mask, else messages and the samples' columns.
 
     Args:
         left_out: receives the numbers of samples that cannot be encoded or are longer than `max_tokens`.

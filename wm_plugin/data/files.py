@@ -19,17 +19,16 @@ import ijson
 from wm_plugin.data import parquet
 from wm_plugin.data.errors import RowError
 from wm_plugin.errors import UserError
-from wm_plugin.untrusted import LARGEST, LEVELS, VALUES, BoundsError, Nesting, deeper, loads
+from wm_plugin.untrusted import LARGEST, LEVELS, deeper, loads
 
 Layout = Literal["lines", "array", "document", "one", "parquet"]
 _HEAD = 1 << 16  # bytes by which `head` tells the layout
 _EVENTS = 20_000  # of a document's parser, for the same purpose
 _ROWS = 20  # of an array, for the same purpose
 _BUFFER = 1 << 22  # bytes; ijson scans a long string from its start for every buffer
-_SLICE = 1 << 16  # bytes whose values are counted at once
 _RAW = 1 << 10  # bytes of a very long line that are kept with its rejection
 # What ijson and the file raise on a broken document.
-BROKEN = (ijson.JSONError, UnicodeDecodeError, RecursionError, OSError, EOFError, zlib.error, BoundsError)
+BROKEN = (ijson.JSONError, UnicodeDecodeError, RecursionError, OSError, EOFError, zlib.error)
 
 
 @dataclass(frozen=True)
@@ -208,18 +207,17 @@ def lines(path: Path, start: int = 0, end: int | None = None, row: int = 0) -> I
 
 
 def items(path: Path, place: str) -> Iterator[Record]:
-    """The records at `place` of a document, in ijson's notation (`item` for an array's)."""
+    """Yield the records at `place` of a document, in ijson's notation (`item` for an array's)."""
     row = 0
     with open_file(path) as file:
         try:
-            stream = Shallow(file, place)
-            for value in ijson.items(stream, place, use_float=True, buf_size=_BUFFER, multiple_values=place == ""):
-                yield stream.record(row, value, place)
+            for value in ijson.items(file, place, use_float=True, buf_size=_BUFFER, multiple_values=place == ""):
+                yield _checked(row, value)
                 row += 1
             return
         except BROKEN as error:
             problem = _broken(error)
-    document = _load_whole(path, place) if problem.kind != "out of bounds" else None
+    document = _load_whole(path)
     for key in filter(None, place.split(".")):
         if key != "item":
             document = document.get(key) if isinstance(document, dict) else None
@@ -227,106 +225,45 @@ def items(path: Path, place: str) -> Iterator[Record]:
     if values is None:
         yield Record(row, error=problem)
     else:
-        yield from (_checked(number, value, place) for number, value in enumerate(values[row:], row))
+        yield from (_checked(number, value) for number, value in enumerate(values[row:], row))
 
 
 def pairs(path: Path, place: str = "") -> Iterator[tuple[str, Record]]:
-    """The keys of a document's object, each with its record."""
+    """Yield the keys of a document's object, each with its record."""
     row = 0
     with open_file(path) as file:
         try:
-            stream = Shallow(file, f"{place}.key".strip("."))
-            for key, value in ijson.kvitems(stream, place, use_float=True, buf_size=_BUFFER):
-                yield key, stream.record(row, value, f"{place}.key".strip("."))
+            for key, value in ijson.kvitems(file, place, use_float=True, buf_size=_BUFFER):
+                yield key, _checked(row, value)
                 row += 1
             return
         except BROKEN as error:
             problem = _broken(error)
-    document = _load_whole(path, "key") if not place and problem.kind != "out of bounds" else None
+    document = _load_whole(path) if not place else None
     if isinstance(document, dict):
         entries = enumerate(document.items())
-        yield from ((key, _checked(n, value, "key")) for n, (key, value) in entries if n >= row)
+        yield from ((key, _checked(n, value)) for n, (key, value) in entries if n >= row)
     else:
         yield "", Record(row, error=problem)
 
 
-def _load_whole(path: Path, place: str) -> Any:
-    """A whole document by `loads`, which takes NaN and integers of over 64 bits; None if it is too large or broken."""
+def _load_whole(path: Path) -> Any:
+    """Parse a whole document with `loads`, which takes NaN; None if it is too large or broken."""
     with open_file(path) as file:
-        stream = Shallow(file, place)
-        pieces, length = [], 0
         try:
-            while piece := stream.read(_BUFFER):
-                pieces.append(piece)
-                length += len(piece)
-                if length > LARGEST:
-                    return None
-            return loads(b"".join(pieces), levels=LEVELS + 1, values=4 * VALUES)  # `_checked` tells what was cut
-        except (OSError, EOFError, zlib.error, ValueError):
+            data = file.read(LARGEST + 1)
+            return loads(data, levels=1000)  # its rows are checked one by one
+        except (*BROKEN, ValueError):
             return None
 
 
-class Shallow:
-    """A file to be parsed as a stream, within bounds: the streaming parser's memory grows with the depth, and with each value.
-
-    What is nested too deeply is left out. A value that is too large ends the stream with an error.
-
-    Args:
-        place: of the values, as for `items`; what lies elsewhere is bounded too, each part of it.
-    """
-
-    def __init__(self, file: IO[bytes], place: str = "item") -> None:
-        self._file = file
-        self._nesting = Nesting()
-        self._outside = len(place.split(".")) if place else 0  # the level between two values
-        self._length = self._values = 0  # of the value that has begun
-        self._new_values = 0  # of these, those in the last piece
-        self._error: BoundsError | None = None
-
-    def read(self, size: int = -1) -> bytes:
-        while self._error is None and (piece := self._file.read(size)):
-            self._new_values = 0
-            kept = b"".join(self._slices(piece))
-            if kept:  # an empty answer would be the file's end
-                return kept
-        if self._error is not None:
-            raise self._error
-        return b""
-
-    def _slices(self, piece: bytes) -> Iterator[bytes]:
-        """What is kept of a piece. It ends where a value becomes too large: what comes before that value can still be read."""
-        for start in range(0, len(piece), _SLICE):
-            kept = self._nesting.cut(piece[start : start + _SLICE])
-            lowest = self._nesting.lowest
-            if lowest is not None and lowest <= self._outside:
-                self._length = self._values = self._new_values = 0
-            self._length += len(kept)
-            self._values += self._nesting.values
-            self._new_values += self._nesting.values
-            if self._length > LARGEST:
-                self._error = BoundsError(f"a value of more than {LARGEST:,} bytes; what follows it is not read")
-            elif self._values > VALUES:
-                self._error = BoundsError(f"a row of more than {VALUES:,} values; what follows it is not read")
-            yield kept
-            if self._error is not None:
-                return
-
-    def record(self, row: int, value: Any, place: str) -> Record:
-        """A value as a record; one that was too deep has an error instead."""
-        self._length, self._values = 0, self._new_values
-        return _checked(row, value, place) if self._nesting.too_deep else Record(row, value)
-
-
-def _checked(row: int, value: Any, place: str) -> Record:
-    levels = LEVELS - len(list(filter(None, place.split("."))))
-    if not deeper(value, levels):
+def _checked(row: int, value: Any) -> Record:
+    if not deeper(value, LEVELS):
         return Record(row, value)
     return Record(row, error=RowError(f"nested more than {LEVELS} levels deep", "out of bounds"))
 
 
 def _broken(error: Exception) -> RowError:
-    if isinstance(error, BoundsError):
-        return RowError(str(error), "out of bounds")
     return RowError(f"the document breaks off here ({_line(error)}); what follows is not read", "broken document")
 
 
@@ -397,7 +334,7 @@ def _keys(path: Path) -> tuple[dict[str, Any], bool]:
     key = ""
     with open_file(path) as file:
         try:
-            for place, event, value in islice(ijson.parse(Shallow(file), use_float=True, buf_size=_BUFFER), _EVENTS):
+            for place, event, value in islice(ijson.parse(file, use_float=True, buf_size=_BUFFER), _EVENTS):
                 if place == "" and event == "map_key":
                     key = value
                     keys[key] = None

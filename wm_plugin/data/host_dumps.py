@@ -10,11 +10,10 @@ dump, a JSON object:
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from wm_plugin.data.fields import Fields
 from wm_plugin.data.files import open_file
 from wm_plugin.data.outputs import write_text
 from wm_plugin.data.schema import Action, Tools, Trajectory, Transition
@@ -33,7 +32,6 @@ WARNING = (
 )
 
 Schemas = Sequence[Mapping[str, Any]]
-Row = TypeVar("Row", bound=Trajectory | Fields)
 Item = TypeVar("Item", bound=Trajectory | Transition)
 
 
@@ -50,15 +48,11 @@ class Declared(BaseModel):
         name = row.get(COLUMN)
         return self.tools.get(name if isinstance(name, str) else EVERY) or self.tools.get(EVERY, ())
 
-    def complete(self, row: Row) -> Row:
-        """A trajectory that was read of a dump, or its validated fields, with its tools and its reward."""
-        metadata = row.metadata if isinstance(row, Trajectory) else row["metadata"]
-        if (reward := reward_of(metadata, self.rewards)) is not None:
-            if isinstance(row, Trajectory):
-                row = cast(Row, row.model_copy(update={"reward": reward}))
-            else:
-                row["reward"] = reward
-        return with_tools(row, self.tools_of(metadata))
+    def complete(self, trajectory: Trajectory) -> Trajectory:
+        """Return a trajectory that was read from a dump with its tools and its reward."""
+        if (reward := reward_of(trajectory.metadata, self.rewards)) is not None:
+            trajectory = trajectory.model_copy(update={"reward": reward})
+        return with_tools(trajectory, self.tools_of(trajectory.metadata))
 
 
 def save(folder: str | Path, tools: Mapping[str, Schemas], rewards: Mapping[str, float] | None = None) -> None:
@@ -95,16 +89,12 @@ def reward_of(columns: Mapping[str, Any], weights: Mapping[str, float]) -> float
     return sum(kept) if kept else None
 
 
-def with_tools(row: Row, tools: Schemas) -> Row:
-    """A trajectory, or its validated fields, with these schemas if it has none."""
-    if isinstance(row, Trajectory):
-        if row.context.action_space or not tools:
-            return row
-        context = row.context.model_copy(update={"action_space": tuple(tools)})
-        return cast(Row, row.model_copy(update={"context": context}))
-    if not row["context"]["action_space"] and tools:
-        row["context"] = {**row["context"], "action_space": tuple(tools)}
-    return row
+def with_tools(trajectory: Trajectory, tools: Schemas) -> Trajectory:
+    """Return a trajectory with these schemas if it has none."""
+    if trajectory.context.action_space or not tools:
+        return trajectory
+    context = trajectory.context.model_copy(update={"action_space": tuple(tools)})
+    return trajectory.model_copy(update={"context": context})
 
 
 def name_of(schema: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""The kinds of training samples, each with its paper's prompts, form (fine-tuning or RL) and choice of turns.
+"""The kinds of training samples, each with its options, its paper's prompts, form (fine-tuning or RL) and choice of turns.
 
 | kind | form | a sample is | paper |
 |---|---|---|---|
@@ -17,11 +17,11 @@ draw is the same in both. Several results of one action are one message of a dia
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from wm_plugin.data.columns import reward_columns
 from wm_plugin.data.constructions import documents, imitation, rft
@@ -38,40 +38,9 @@ from wm_plugin.data.transitions import expand, holds_transitions, identity, one_
 from wm_plugin.data.turn_texts import action_text
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.objectives.information import KEEP, category
+from wm_plugin.options import Options, option
 
-
-@dataclass(frozen=True)
-class Kind:
-    """How to make the samples of a kind."""
-
-    form: Literal["sft", "rl"]
-    of: Literal["transitions", "dialogues", "turns"]  # turns: the agent's own
-    prompts: str | None = None  # the default family; None if the user must name one, or if there are no prompts
-    turns: str = "all"  # which turns to expand, if the source holds trajectories
-    judged: bool = False  # whether rows have the columns of judges and rules
-    world_context: bool = False  # whether the world model is shown the hidden state, unless the user decides
-
-    @property
-    def single(self) -> bool:
-        """Whether only the last message counts."""
-        return self.of == "transitions"
-
-    @property
-    def prompted(self) -> bool:
-        """Whether samples are made with prompts."""
-        return self.of in ("transitions", "dialogues")
-
-
-KINDS = {
-    "rwml-sft": Kind("sft", "transitions", "rwml"),
-    "rwml": Kind("rl", "transitions", "rwml"),
-    "word2world": Kind("sft", "dialogues", "word2world", world_context=True),
-    "agentworld-sft": Kind("sft", "transitions"),
-    "agentworld": Kind("rl", "transitions", turns="one", judged=True),
-    "cpt": Kind("sft", "dialogues"),
-    "imitation": Kind("sft", "turns"),
-    "rft": Kind("sft", "turns"),
-}
+Form = Literal["sft", "rl"]
 
 
 @dataclass
@@ -84,149 +53,313 @@ class Exclusions:
     lacking: Lacking = field(default_factory=Lacking)  # tool schemas, of what samples were made of
 
 
-def samples(
-    source: str | Path,
-    kind: str,
-    *,
-    prompts: str | None = None,
-    domain: str | None = None,
-    history: int | None = None,
-    turn_information: bool = False,
-    world_context: Shown | None = None,
-    contexts: Contexts | None = None,
-    corpora: Sequence[str | Path] = (),
-    threshold: float | None = None,
-    per_task: int | None = None,
-    seed: int = 0,
-    exclusions: Exclusions | None = None,
-) -> Iterator[Sample]:
-    """The samples of a file.
+class Kind(Options):
+    """What all kinds have in common."""
 
-    Args:
-        source: trajectories in any format that `read` knows, or transitions for kinds that are made of these.
-        kind: one of `KINDS`.
-        prompts: a family of prompts or the path of a file; None takes the kind's default.
-        domain: for `agentworld`, what the judge's guidance is chosen by, where prompts of a file do not say it.
-        history: how many turns before the action a transition keeps; None keeps all.
-        turn_information: draw by category whether an observation counts. Always on for `cpt`.
-        world_context: what of the state the world model is shown (`trajectories.hidden`): True for all that rollouts carry,
-            False for what the agent sees. None: only `word2world` shows all, as the paper for ALFWorld and ScienceWorld. For
-            RWML the policy itself predicts, and must not see it.
-        contexts: hidden contexts by hand, which fill those of the source.
-        corpora: for `cpt`, files of the user's own texts, which follow the trajectories (see `constructions.documents`).
-        threshold, per_task: for `rft`, see `constructions.rft`.
-        seed: of all draws. Each depends only on the seed, the trajectory's identity and the turn.
-        exclusions: counts, updated with every sample.
+    name: ClassVar[str]
+    form: ClassVar[Form] = "sft"
+    of: ClassVar[Literal["transitions", "dialogues", "turns"]] = "turns"  # turns: the agent's own
+    prompted: ClassVar[bool] = False  # whether samples are made with prompts
 
-    Raises:
-        UserError: an argument that the kind does not have, or a row that cannot be read.
-    """
-    if kind not in KINDS:
-        raise UserError(f"there is no kind {kind!r}{nearest(kind, KINDS)}")
-    chosen = KINDS[kind]
-    exclusions = Exclusions() if exclusions is None else exclusions
-    family = _prompts(chosen, kind, prompts)
-    has_transitions = holds_transitions(source) if chosen.single or Path(source).suffix != ".parquet" else False
-    if not chosen.single:
-        if has_transitions:
+    seed: int = option("Of all draws; each depends only on it, the trajectory's identity and the turn.", default=0)
+
+    def samples(self, source: str | Path, exclusions: Exclusions) -> Iterator[Sample]:
+        """Make the samples of a file. `exclusions` is updated with every sample."""
+        raise NotImplementedError
+
+    def _trajectories(self, source: str | Path, exclusions: Exclusions, domain: str = "") -> Iterator[Trajectory]:
+        if Path(source).suffix != ".parquet" and holds_transitions(source):
             raise UserError(
-                f"{source} holds transitions, but {kind} is made of trajectories: give what wm data convert wrote"
+                f"{source} holds transitions, but {self.name} is made of trajectories: give what wm data convert wrote"
             )
-        if history is not None or (turn_information and not chosen.prompted):
-            name = "history" if history is not None else "turn information"
-            raise UserError(f"{kind} has no {name}: leave it out")
-    if (world_context is not None or contexts is not None) and not chosen.prompted:
-        raise UserError(f"{kind} is what the agent saw, which has no world context: leave it out")
-    if turn_information and chosen.form == "rl":
-        raise UserError(f"{kind} has a reward and no loss on tokens: leave turn information out")
-    if corpora and kind != "cpt":
-        raise UserError(f"{kind} has no corpora, only cpt has: leave them out")
-    if domain is not None and not chosen.judged:
-        raise UserError(f"{kind} has no judge that asks for a domain: leave it out")
-    if kind != "rft" and (threshold is not None or per_task is not None):
-        raise UserError(f"{kind} takes every trajectory: a threshold and a number a task are for rft")
+        return self._read(source, exclusions, domain)
 
-    asked_as = "" if family is None else family.domain or domain or ""
-
-    def trajectories() -> Iterator[Trajectory]:
+    def _read(self, source: str | Path, exclusions: Exclusions, domain: str) -> Iterator[Trajectory]:
         for trajectory in exclusions.lacking(read(source)):
-            _check_domain(domain_of(trajectory), asked_as, identity(trajectory))
+            _check_domain(domain_of(trajectory), domain, identity(trajectory))
             yield trajectory
 
-    if kind == "rft":
-        return rft(trajectories(), threshold=threshold, per_task=per_task, seed=seed)
-    if family is None:
-        return imitation(trajectories())
-    hidden = chosen.world_context if world_context is None else world_context
-    if not chosen.single:
-        informed = turn_information or kind == "cpt"
-        whole = trajectories() if contexts is None else contexts.fill_all(trajectories())
-        dialogues = _dialogue_samples(whole, family, kind, seed, informed, hidden, exclusions)
-        return chain(dialogues, documents(corpora))
-    transitions = (
-        exclusions.lacking(one_each(source, seed) if chosen.turns == "one" else read_transitions(source))
-        if has_transitions
-        else expand(trajectories(), turns=chosen.turns, history=history, seed=seed)
+
+class Imitation(Kind):
+    """Experts' rollouts as the agent saw them."""
+
+    name = "imitation"
+
+    def samples(self, source: str | Path, exclusions: Exclusions) -> Iterator[Sample]:
+        return imitation(self._trajectories(source, exclusions))
+
+
+class Rft(Kind):
+    """The agent's own successes (see `constructions.rft`)."""
+
+    name = "rft"
+    threshold: float | None = option("A reward of this or more counts as a success, too.", default=None)
+    per_task: int | None = option("At most so many trajectories of each task.", default=None)
+
+    def samples(self, source: str | Path, exclusions: Exclusions) -> Iterator[Sample]:
+        successes = self._trajectories(source, exclusions)
+        return rft(successes, threshold=self.threshold, per_task=self.per_task, seed=self.seed)
+
+
+class Prompted(Kind):
+    """A kind whose samples are made with prompts."""
+
+    prompted = True
+    family: ClassVar[str | None] = None  # the default family; None if the user must name one
+    world_context_shown: ClassVar[Shown] = False  # what of the state is shown, unless the user decides
+
+    prompts: str | None = option(
+        "A family of prompts, or the path of a file; null takes the kind's default.", default=None
     )
-    if contexts is not None:
-        transitions = contexts.fill_all(transitions)
-    judged_as = family.domain if domain is None else domain
-    return _transition_samples(transitions, family, chosen, seed, turn_information, hidden, exclusions, judged_as)
+    world_context: Shown | None = option(
+        "What of the state the world model is shown (`data.hidden`): all that rollouts carry, or what the agent sees. By "
+        "default only word2world shows all, as its paper for ALFWorld and ScienceWorld: RWML's policy itself predicts.",
+        default=None,
+    )
+    contexts: Contexts | None = option("Hidden contexts by hand, which fill those of the source.", default=None)
+
+    @property
+    def shown(self) -> Shown:
+        """What of the state the world model is shown."""
+        return self.world_context_shown if self.world_context is None else self.world_context
+
+    def load_prompts(self) -> Prompts:
+        """Load the family of prompts.
+
+        Raises:
+            UserError: there is no such family, or the kind needs a name.
+        """
+        if (name := self.prompts or self.family) is None:
+            raise UserError(
+                f"{self.name} needs prompts: name a domain (mcp, search, terminal, swe, android, web, os) or a path"
+            )
+        return load(name)
 
 
-def _prompts(chosen: Kind, kind: str, family: str | None) -> Prompts | None:
-    if not chosen.prompted:
-        if family is not None:
-            raise UserError(f"{kind} has no prompts: leave them out")
-        return None
-    name = family or chosen.prompts
-    if name is None:
-        raise UserError(f"{kind} needs prompts: name a domain (mcp, search, terminal, swe, android, web, os) or a path")
-    return load(name)
+class Word2World(Prompted):
+    """Dialogues in which the assistant is the world."""
+
+    name = "word2world"
+    of = "dialogues"
+    family: ClassVar[str | None] = "word2world"
+    world_context_shown = True
+    stage: ClassVar[str] = "sft"
+
+    turn_information: bool = option("Draw by category whether an observation counts.", default=False)
+
+    def samples(self, source: str | Path, exclusions: Exclusions) -> Iterator[Sample]:
+        prompts = self.load_prompts()
+        trajectories = self._trajectories(source, exclusions, prompts.domain)
+        if self.contexts is not None:
+            trajectories = self.contexts.fill_all(trajectories)
+        return self._dialogues(trajectories, prompts, exclusions)
+
+    def _dialogues(
+        self, trajectories: Iterable[Trajectory], prompts: Prompts, exclusions: Exclusions
+    ) -> Iterator[Sample]:
+        for trajectory in trajectories:
+            rendered = dialogue(trajectory, prompts, stage=self.stage, seed=self.seed, world_context=self.shown)
+            train = [message["role"] == "assistant" for message in rendered.messages]
+            if not any(train):
+                exclusions.reasons["nothing observed"] += 1
+                continue
+            # each of the agent's turns with observations is one assistant message
+            numbers = [n for n, turn in enumerate(trajectory.turns) if turn.actor == "agent" and turn.observations]
+            places = [place for place, counts in enumerate(train) if counts]
+            for number, place in zip(numbers, places, strict=True):
+                train[place] = self._turn_counts(trajectory, number, exclusions)
+            if not any(train):
+                exclusions.reasons["turn information" if self.turn_information else "no target"] += 1
+                continue
+            columns = {"task_id": trajectory.task_id, "trajectory": identity(trajectory)}
+            yield Sample(rendered.messages, train, columns=columns)
+
+    def _turn_counts(self, trajectory: Trajectory, number: int, exclusions: Exclusions) -> bool:
+        turn = trajectory.turns[number]
+        if any(observation.data.get("target") is False for observation in turn.observations):
+            return False
+        if not self.turn_information:
+            return True
+        call = turn.observations[0].call if len(turn.observations) == 1 else None  # several results are drawn together
+        texts = "\n\n".join(observation.text for observation in turn.observations)
+        where = f"{identity(trajectory)}/{number}/{call}"
+        return _counts(action_text(turn.action, call), texts, where, self.seed, exclusions)
 
 
-def _transition_samples(
-    transitions: Iterable[Transition],
-    prompts: Prompts,
-    kind: Kind,
-    seed: int,
-    informed: bool,
-    hidden: Shown,
-    exclusions: Exclusions,
-    domain: str,
-) -> Iterator[Sample]:
-    """A sample per transition: the prompt that asks for its observation, and for fine-tuning also the answer."""
-    sft = kind.form == "sft"
-    for transition in informative(transitions, seed, exclusions) if informed else transitions:
+class Cpt(Word2World):
+    """Dialogues and texts for continual pre-training."""
+
+    name = "cpt"
+    family = None
+    world_context_shown = False
+    stage = "cpt"
+
+    turn_information: bool = option("Draw by category whether an observation counts: always on.", default=True)
+    corpora: tuple[str | Path, ...] = option(
+        "Files of the user's own texts, which follow the trajectories (see `constructions.documents`).", default=()
+    )
+
+    def samples(self, source: str | Path, exclusions: Exclusions) -> Iterator[Sample]:
+        return chain(super().samples(source, exclusions), documents(self.corpora))
+
+
+class Rwml(Prompted):
+    """Transitions for RL: the prompt that asks for the observation, and columns for the reward."""
+
+    name = "rwml"
+    form: ClassVar[Form] = "rl"
+    of = "transitions"
+    family: ClassVar[str | None] = "rwml"
+    turns: ClassVar[str] = "all"  # which turns to expand, if the source holds trajectories
+
+    history: int | None = option("How many turns before the action a transition keeps; null keeps all.", default=None)
+
+    def samples(self, source: str | Path, exclusions: Exclusions) -> Iterator[Sample]:
+        prompts = self.load_prompts()
+        if holds_transitions(source):
+            read = one_each(source, self.seed) if self.turns == "one" else read_transitions(source)
+            transitions: Iterable[Transition] = exclusions.lacking(read)
+        else:
+            trajectories = self._read(source, exclusions, self._asked_as(prompts))
+            transitions = expand(trajectories, turns=self.turns, history=self.history, seed=self.seed)
+        if self.contexts is not None:
+            transitions = self.contexts.fill_all(transitions)
+        return self._questions(transitions, prompts, exclusions)
+
+    def _asked_as(self, prompts: Prompts) -> str:
+        return prompts.domain
+
+    def _columns(self, transition: Transition, prompts: Prompts) -> dict[str, Any]:
+        """Return the columns that rewards read."""
         observation = transition.observation
-        _check_domain(observation.data.get("domain"), prompts.domain, transition.trajectory)
-        try:
-            answer = target(observation, prompts)
-        except RowError as error:
-            exclusions.reasons[error.kind] += 1
-            continue
-        made = render(transition, prompts, stage=kind.form, seed=seed, thinking=not sft, world_context=hidden)
-        messages = made.messages
-        columns = {
+        return {
             "target": observed(observation, prompts),
             "observer": observation.kind,
             "tool": observation.tool or "",
             "task_id": transition.task_id,
             "trajectory": transition.trajectory,
             "turn": transition.turn,
-            **(reward_columns(transition, domain) if kind.judged else {}),
         }
-        if sft:
-            messages = [*messages, {"role": "assistant", "content": answer}]
-        yield Sample(messages, [sft and message is messages[-1] for message in messages], columns=columns)
+
+    def _questions(
+        self, transitions: Iterable[Transition], prompts: Prompts, exclusions: Exclusions
+    ) -> Iterator[Sample]:
+        """Yield a sample per transition: the prompt that asks for its observation, and for fine-tuning also the answer."""
+        sft = self.form == "sft"
+        for transition in transitions:
+            _check_domain(transition.observation.data.get("domain"), prompts.domain, transition.trajectory)
+            try:
+                answer = target(transition.observation, prompts)
+            except RowError as error:
+                exclusions.reasons[error.kind] += 1
+                continue
+            made = render(
+                transition, prompts, stage=self.form, seed=self.seed, thinking=not sft, world_context=self.shown
+            )
+            answers = [{"role": "assistant", "content": answer}] if sft else []
+            train = [False] * len(made.messages) + [True] * len(answers)
+            yield Sample([*made.messages, *answers], train, columns=self._columns(transition, prompts))
+
+
+class RwmlSft(Rwml):
+    """Transitions for fine-tuning: the prompt, and the observation as the answer."""
+
+    name = "rwml-sft"
+    form = "sft"
+
+    turn_information: bool = option("Draw by category whether an observation counts.", default=False)
+
+    def _questions(
+        self, transitions: Iterable[Transition], prompts: Prompts, exclusions: Exclusions
+    ) -> Iterator[Sample]:
+        if self.turn_information:
+            transitions = informative(transitions, self.seed, exclusions)
+        return super()._questions(transitions, prompts, exclusions)
+
+
+class AgentWorldSft(RwmlSft):
+    """As `rwml-sft`, with prompts of a domain."""
+
+    name = "agentworld-sft"
+    family = None
+
+
+class AgentWorld(Rwml):
+    """One transition of each trajectory for RL, with what judges and rules read."""
+
+    name = "agentworld"
+    family = None
+    turns = "one"
+
+    domain: str | None = option(
+        "What the judge's guidance is chosen by, where prompts of a file do not say it.", default=None
+    )
+
+    def _asked_as(self, prompts: Prompts) -> str:
+        return prompts.domain or self.domain or ""
+
+    def _columns(self, transition: Transition, prompts: Prompts) -> dict[str, Any]:
+        domain = prompts.domain if self.domain is None else self.domain
+        return super()._columns(transition, prompts) | reward_columns(transition, domain)
+
+
+_MODELS: tuple[type[Kind], ...] = (RwmlSft, Rwml, Word2World, AgentWorldSft, AgentWorld, Cpt, Imitation, Rft)
+KINDS = {model.name: model for model in _MODELS}
+_NO_WORLD_CONTEXT = "{kind} is what the agent saw, which has no world context: leave it out"
+_TAKES_ALL = "{kind} takes every trajectory: a threshold and a number a task are for rft"
+# What an option's refusal says, by option.
+_REFUSED = {
+    "prompts": "{kind} has no prompts: leave them out",
+    "history": "{kind} has no history: leave it out",
+    "turn_information": "{kind} has no turn information: leave it out",
+    "world_context": _NO_WORLD_CONTEXT,
+    "contexts": _NO_WORLD_CONTEXT,
+    "corpora": "{kind} has no corpora, only cpt has: leave them out",
+    "domain": "{kind} has no judge that asks for a domain: leave it out",
+    "threshold": _TAKES_ALL,
+    "per_task": _TAKES_ALL,
+}
+
+
+def kind_of(name: str, **options: Any) -> Kind:
+    """Make a kind with its options. What is None, an empty list or a flag that is off counts as not given.
+
+    Raises:
+        UserError: there is no such kind, or it does not have an option that is given.
+    """
+    if name not in KINDS:
+        raise UserError(f"there is no kind {name!r}{nearest(name, KINDS)}")
+    model = KINDS[name]
+    given = {key: value for key, value in options.items() if value not in (None, (), [])}
+    if not given.get("turn_information"):
+        given.pop("turn_information", None)
+    for key, refused in _REFUSED.items():
+        if key in given and key not in model.model_fields:
+            if key == "turn_information" and model.form == "rl":
+                refused = "{kind} has a reward and no loss on tokens: leave turn information out"
+            raise UserError(refused.format(kind=name))
+    return model(**given)
+
+
+def samples(
+    source: str | Path, kind: str | Kind, *, exclusions: Exclusions | None = None, **options: Any
+) -> Iterator[Sample]:
+    """Make the samples of a file.
+
+    Args:
+        source: trajectories in any format that `read` knows, or transitions for kinds that are made of these.
+        kind: one of `KINDS`, whose fields are the `options`; or a kind with its options.
+        exclusions: counts, updated with every sample.
+
+    Raises:
+        UserError: an option that the kind does not have, or a row that cannot be read.
+    """
+    chosen = kind_of(kind, **options) if isinstance(kind, str) else kind
+    return chosen.samples(source, Exclusions() if exclusions is None else exclusions)
 
 
 def _check_domain(named: Any, prompts: str, trajectory: str) -> None:
-    """Refuse data of one domain with the prompts of another, and so the wrong rubric.
-
-    Raises:
-        UserError: they differ.
-    """
+    """Refuse data of one domain with the prompts of another, and so the wrong rubric."""
     if prompts in DOMAINS and named in DOMAINS and named != prompts:
         raise UserError(
             f"{trajectory} is of the domain {named}, and the prompts are those of {prompts}; build each domain from a file of "
@@ -235,7 +368,7 @@ def _check_domain(named: Any, prompts: str, trajectory: str) -> None:
 
 
 def informative(transitions: Iterable[Transition], seed: int, exclusions: Exclusions) -> Iterator[Transition]:
-    """The transitions whose observations count by turn information; the others are counted."""
+    """Yield the transitions whose observations count by turn information; the others are counted."""
     for transition in transitions:
         observation = transition.observation
         action = action_text(transition.action, observation.call)
@@ -244,47 +377,6 @@ def informative(transitions: Iterable[Transition], seed: int, exclusions: Exclus
             yield transition
         else:
             exclusions.reasons["turn information"] += 1
-
-
-def _dialogue_samples(
-    trajectories: Iterable[Trajectory],
-    prompts: Prompts,
-    kind: str,
-    seed: int,
-    informed: bool,
-    hidden: Shown,
-    exclusions: Exclusions,
-) -> Iterator[Sample]:
-    """A sample per trajectory: a dialogue in which the assistant is the world."""
-    for trajectory in trajectories:
-        stage = "cpt" if kind == "cpt" else "sft"
-        messages = dialogue(trajectory, prompts, stage=stage, seed=seed, world_context=hidden).messages
-        train = [message["role"] == "assistant" for message in messages]
-        if not any(train):
-            exclusions.reasons["nothing observed"] += 1
-            continue
-        # each of the agent's turns with observations is one assistant message
-        numbers = [n for n, turn in enumerate(trajectory.turns) if turn.actor == "agent" and turn.observations]
-        places = [place for place, counts in enumerate(train) if counts]
-        for number, place in zip(numbers, places, strict=True):
-            observations = trajectory.turns[number].observations
-            train[place] = not any(observation.data.get("target") is False for observation in observations)
-        if informed:
-            for number, place in zip(numbers, places, strict=True):
-                if not train[place]:
-                    continue
-                turn = trajectory.turns[number]
-                call = (
-                    turn.observations[0].call if len(turn.observations) == 1 else None
-                )  # several results are drawn together
-                action = action_text(turn.action, call)
-                texts = "\n\n".join(observation.text for observation in turn.observations)
-                train[place] = _counts(action, texts, f"{identity(trajectory)}/{number}/{call}", seed, exclusions)
-        if not any(train):
-            exclusions.reasons["turn information" if informed else "no target"] += 1
-            continue
-        columns = {"task_id": trajectory.task_id, "trajectory": identity(trajectory)}
-        yield Sample(messages, train, columns=columns)
 
 
 def _counts(action: str, observation: str, where: str, seed: int, exclusions: Exclusions) -> bool:

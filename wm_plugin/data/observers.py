@@ -8,15 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from wm_plugin.data.fields import Fields, check
 from wm_plugin.data.filter import SOME
 from wm_plugin.data.host_dumps import name_of, with_tools
-from wm_plugin.data.schema import Kind, Trajectory
+from wm_plugin.data.schema import Kind, Observation, Trajectory
 
 
 @dataclass(frozen=True)
 class Observed:
-    """Checks fields as `fields.check` does, and completes every answer to the agent's call of a tool in `kinds`.
+    """Completes every answer to the agent's call of a tool in `kinds`.
 
     Args:
         kinds: who is observed, by tool.
@@ -31,25 +30,27 @@ class Observed:
     refusals: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     tools: Sequence[Sequence[Mapping[str, Any]]] = ()
 
-    def __call__(self, fields: Any) -> Fields:
-        complete: Fields = check(fields.model_dump() if isinstance(fields, Trajectory) else fields)
-        for turn in complete["turns"]:
-            if turn["actor"] == "agent":
-                for observation in turn["observations"]:
-                    if observation["call"] is not None and observation["tool"] in self.kinds:
-                        self._complete(observation)
-        return with_tools(complete, self._tools(complete)) if self.tools else complete
+    def __call__(self, trajectory: Trajectory) -> Trajectory:
+        turns = tuple(
+            turn.model_copy(update={"observations": tuple(map(self._complete, turn.observations))})
+            if turn.actor == "agent"
+            else turn
+            for turn in trajectory.turns
+        )
+        completed = trajectory.model_copy(update={"turns": turns})
+        return with_tools(completed, self._tools(completed)) if self.tools else completed
 
-    def _tools(self, complete: Fields) -> Sequence[Mapping[str, Any]]:
-        if len(self.tools) == 1:
-            return self.tools[0]
-        called = {call["name"] for turn in complete["turns"] for call in turn["action"]["calls"]}
+    def _tools(self, trajectory: Trajectory) -> Sequence[Mapping[str, Any]]:
+        called = {call.name for turn in trajectory.turns for call in turn.action.calls}
         met = [len(called.intersection(map(name_of, tools))) for tools in self.tools]
-        return self.tools[met.index(max(met))] if max(met) else ()
+        return self.tools[met.index(max(met))] if max(met) or len(met) == 1 else ()
 
-    def _complete(self, observation: Fields) -> None:
-        tool = observation["tool"]
-        observation["kind"] = self.kinds[tool]
-        if tool in self.refusals and not SOME.match(observation["text"]):
-            invalid = observation["error"] or observation["text"].startswith(self.refusals[tool])
-            observation["data"] = {**observation["data"], "actions": 1, "invalid": int(invalid)}
+    def _complete(self, observation: Observation) -> Observation:
+        tool = observation.tool
+        if observation.call is None or tool is None or tool not in self.kinds:
+            return observation
+        update: dict[str, Any] = {"kind": self.kinds[tool]}
+        if tool in self.refusals and not SOME.match(observation.text):
+            invalid = observation.error or observation.text.startswith(self.refusals[tool])
+            update["data"] = {**observation.data, "actions": 1, "invalid": int(invalid)}
+        return observation.model_copy(update=update)

@@ -1,10 +1,9 @@
-"""Opens output files: the one place that checks where an output goes and gives it its name once it is complete."""
+"""Open output files: check where an output goes, and give it its name once it is complete."""
 
 import fcntl
 import hashlib
 import os
 import shutil
-import signal
 import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,36 +21,31 @@ def check_out(path: Path, suffixes: Sequence[str] = ()) -> None:
     """Refuse an output that cannot be written, before hours of work.
 
     Raises:
-        UserError: the name does not end in one of `suffixes`, its folder cannot be made or written to, or what is there is no
-            file or write-protected.
+        UserError: the name does not end in one of `suffixes`, its folder cannot be made or written to, or a folder, a device or
+            a write-protected file is there.
     """
     if suffixes and path.suffix not in suffixes:
         raise UserError(f"{path}: write a name that ends in {' or '.join(suffixes)}")
     try:
-        if not path.parent.is_dir():  # it is made when the writing begins
-            above = next(place for place in path.parent.absolute().parents if os.path.lexists(place))
-            if os.path.lexists(path.parent) or not above.is_dir():
-                inside = path.parent if os.path.lexists(path.parent) else above
+        folder = path.parent
+        if not folder.is_dir():  # it is made when the writing begins
+            above = next(place for place in folder.absolute().parents if os.path.lexists(place))
+            if os.path.lexists(folder) or not above.is_dir():
+                inside = folder if os.path.lexists(folder) else above
                 raise UserError(f"{path}: {inside} is no folder, so nothing can be written into it")
-            if _holds_devices(above) or not _may_write(above):
+            if not _may_write(above):
                 raise UserError(f"{path}: cannot be written (no folder may be made in {above})")
             return
-        folder = path.parent.stat()
-        if _holds_devices(
-            path.parent
-        ):  # even if /dev/stdout is a regular file: the finished file takes the name's place
+        place = os.path.realpath(folder)
+        if place == "/dev" or f"{place}/".startswith("/proc/"):  # the finished file would take the device's place
             raise UserError(f"{path}: names of devices and of open files cannot be written to; name a file")
-        if not _may_write(path.parent):
+        if not _may_write(folder):
             raise UserError(f"{path}: cannot be written (nothing may be written to its folder)")
-        there = path.stat()
-        if not stat.S_ISREG(there.st_mode):  # the finished file takes its place, which would remove a device
-            kind = "a folder" if stat.S_ISDIR(there.st_mode) else "no regular file"
+        if path.exists() and not path.is_file():
+            kind = "a folder" if path.is_dir() else "no regular file"
             raise UserError(f"{path}: is {kind}; name a file")
-        sticky = folder.st_mode & stat.S_ISVTX and os.geteuid() not in (0, there.st_uid, folder.st_uid)
-        if sticky or not _may_write(path):
+        if path.exists() and not _may_write(path):
             raise UserError(f"{path}: is there, and may not be written over; name another file")
-    except FileNotFoundError:
-        return
     except UserError:
         raise
     except (OSError, ValueError) as error:  # a name too long, or with a NUL
@@ -64,8 +58,9 @@ def check_derived(path: Path, ours: Callable[[Path], bool], what: str, mend: str
     What an earlier run wrote there may be written over, and so may an empty file.
 
     Args:
-        ours: whether a file is one that a run wrote, by what is in it.
-        what: what a run writes there, for the error. mend: what the user can do.
+        ours: whether a file is one that a run wrote, by its content.
+        what: what a run writes there, for the error.
+        mend: what the user can do.
 
     Raises:
         UserError: a link or another file is there, or it cannot be written.
@@ -109,7 +104,7 @@ def check_apart(inputs: Iterable[str | Path | None], outs: Mapping[str, Path]) -
     """Refuse outputs that are one of the inputs or each other, by whatever name: a link to it, or another path.
 
     Args:
-        inputs: files, and folders of files, such as a tokenizer's. None and names that are no files are none.
+        inputs: files, and folders of files, such as a tokenizer's. None and names that are no files are skipped.
         outs: the files to be written, by the setting that the error names.
 
     Raises:
@@ -117,8 +112,9 @@ def check_apart(inputs: Iterable[str | Path | None], outs: Mapping[str, Path]) -
     """
     places: dict[object, str] = {}
     for source in inputs:
-        for file in _files(source) if source is not None else ():
-            with suppress(OSError, ValueError):  # no name of a file
+        with suppress(OSError, ValueError):  # not a file's name
+            path = Path(source or "")
+            for file in () if source is None else sorted(path.iterdir()) if path.is_dir() else (path,):
                 places |= dict.fromkeys(_identities(file), f"the source {file}")
     for name, out in outs.items():
         try:
@@ -132,48 +128,35 @@ def check_apart(inputs: Iterable[str | Path | None], outs: Mapping[str, Path]) -
         places |= dict.fromkeys(keys, name)
 
 
-def _holds_devices(folder: Path) -> bool:
-    place = os.path.realpath(folder)
-    return place in ("/dev", "/proc") or place.startswith("/proc/")
-
-
-def _may_write(path: Path) -> bool:
-    return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
-
-
 def files_in(settings: Any) -> Iterator[str]:
-    """The files that settings name, such as the arguments of a reward: a prompt of one's own, a cache."""
+    """Yield the files that settings name, such as the arguments of a reward: a prompt of one's own, a cache."""
     if isinstance(settings, Mapping):
         settings = list(settings.values())
     if isinstance(settings, list):
         for setting in settings:
             yield from files_in(setting)
     elif isinstance(settings, str):
-        with suppress(OSError, ValueError):  # no name of a file
+        with suppress(OSError, ValueError):  # not a file's name
             if Path(settings).is_file():
                 yield settings
 
 
-def _files(source: str | Path) -> list[Path]:
-    path = Path(source)
-    try:
-        return sorted(path.iterdir()) if path.is_dir() else [path]
-    except (OSError, ValueError):
-        return []
+def _may_write(path: Path) -> bool:
+    return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
 def _identities(path: Path) -> list[object]:
-    """What two names of one file have in common: the path without links, and the file's own number if it can be told.
+    """Return what two names of one file have in common: the path without links, and the file's number if it is there.
 
     Raises:
-        OSError, ValueError: it is no name of a file, or there is no current folder that it could lie in.
+        OSError, ValueError: it is not a file's name, or the current folder is gone.
     """
     identities: list[object] = [os.path.realpath(path)]
     try:
         status = path.stat()
     except OSError:
         return identities
-    # devices are no files: they may be written to by several
+    # several outputs may be written to one device
     return [*identities, (status.st_dev, status.st_ino)] if stat.S_ISREG(status.st_mode) else []
 
 
@@ -181,21 +164,18 @@ def _identities(path: Path) -> list[object]:
 def atomic(
     path: Path, keep: Callable[[], bool] = lambda: True, check: Callable[[], object] = lambda: None
 ) -> Iterator[Path]:
-    """A temporary name to write under. It becomes `path` at the end, unless something failed.
+    """Give a temporary name to write under. It becomes `path` at the end, unless something failed.
 
-    The name cannot be guessed, and the file is new: nobody can have put a link there. It is locked while it is written, so that
-    the next run tells the files of a killed one from those of one that is running, and removes them.
+    The file is locked while it is written: the next run removes the unlocked files that a killed one left.
 
     Args:
-        keep: asked at the end; if it says no, there is no file.
-        check: called before the file takes the place of another; raises where that one must stay, such as `check_derived`: hours
-            may have passed since it was called first.
+        keep: called at the end; if it returns False, no file is kept.
+        check: called before the file takes the place of another, hours after the first check; raises where that one must stay.
 
     Raises:
         UserError: the place cannot be written to.
     """
-    with _unfinished(path, _new_file) as unfinished:
-        unfinished.chmod(0o666 & ~_mask())  # as `open` makes it
+    with _unfinished(path, folder=False) as unfinished:
         yield unfinished
         if keep():
             check()
@@ -205,7 +185,7 @@ def atomic(
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
     """As `atomic`, for a folder that does not exist."""
-    with _unfinished(path, _new_folder) as unfinished:
+    with _unfinished(path, folder=True) as unfinished:
         unfinished.chmod(0o777 & ~_mask())
         yield unfinished
         os.replace(unfinished, path)
@@ -213,8 +193,8 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def work_folder(path: Path) -> Iterator[Path]:
-    """A new folder beside `path`, for what `path` is made of; for this user alone, and removed at the end."""
-    with _unfinished(path, _new_folder) as unfinished:
+    """Make a new folder beside `path` for this user alone, and remove it at the end."""
+    with _unfinished(path, folder=True) as unfinished:
         yield unfinished
 
 
@@ -225,33 +205,29 @@ def write_text(path: Path, text: str) -> None:
 
 
 @contextmanager
-def _unfinished(path: Path, make: Callable[[str, Path], tuple[int, str]]) -> Iterator[Path]:
+def _unfinished(path: Path, folder: bool) -> Iterator[Path]:
+    prefix = f"{PREFIX}{hashlib.sha256(os.fsencode(path.name)).hexdigest()[:16]}-"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        for left in path.parent.glob(f"{prefix}*{_SUFFIX}"):
+            _remove_left(left)
+        if folder:
+            made = Path(tempfile.mkdtemp(_SUFFIX, prefix, path.parent))
+            descriptor = os.open(made, os.O_RDONLY)
+        else:
+            descriptor, name = tempfile.mkstemp(_SUFFIX, prefix, path.parent)
+            made = Path(name)
     except OSError as error:
         raise UserError(f"{path}: cannot be written ({error.strerror})") from None
-    prefix = f"{PREFIX}{hashlib.sha256(os.fsencode(path.name)).hexdigest()[:16]}-"
-    for left in path.parent.glob(f"{prefix}*{_SUFFIX}"):
-        _remove_unlocked(left)
-    # an interrupt waits until there is a place from which the file will be removed, and while it is
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        try:
-            descriptor, name = make(prefix, path.parent)
-            while not _hold(descriptor, name):  # another run took it for a killed one's
-                os.close(descriptor)
-                descriptor, name = make(prefix, path.parent)
-        except OSError as error:
-            raise UserError(f"{path}: cannot be written ({error.strerror})") from None
-        try:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-            yield Path(name)
-        finally:
-            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-            _remove(Path(name))
-            os.close(descriptor)
+        with suppress(OSError):  # the file system has no locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if not folder:
+            made.chmod(0o666 & ~_mask())  # as `open` makes it
+        yield made
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        _remove(made)
+        os.close(descriptor)
 
 
 def _mask() -> int:
@@ -260,36 +236,15 @@ def _mask() -> int:
     return mask
 
 
-def _new_file(prefix: str, folder: Path) -> tuple[int, str]:
-    return tempfile.mkstemp(_SUFFIX, prefix, folder)
-
-
-def _new_folder(prefix: str, folder: Path) -> tuple[int, str]:
-    name = tempfile.mkdtemp(_SUFFIX, prefix, folder)
-    return os.open(name, os.O_RDONLY | os.O_NOFOLLOW), name
-
-
-def _hold(descriptor: int, name: str) -> bool:
-    """Lock a new file. Whether it is still there: another run that looks for unfinished ones may have come first."""
-    with suppress(OSError):  # the file system has no locks
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+def _remove_left(path: Path) -> None:
+    """Remove an unfinished file or folder unless a run has it locked."""
     try:
-        return os.path.samestat(os.fstat(descriptor), os.lstat(name))
-    except FileNotFoundError:
-        return False
-
-
-def _remove_unlocked(path: Path) -> None:
-    """Remove an unfinished file or folder if no run has it."""
-    try:
-        descriptor = os.open(path, (os.O_RDONLY if path.is_dir() else os.O_RDWR) | os.O_NOFOLLOW | os.O_NONBLOCK)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     except OSError:
         return  # a link, or another user's
     try:
-        mode = os.fstat(descriptor).st_mode
-        if stat.S_ISREG(mode) or stat.S_ISDIR(mode):  # we make nothing else
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _remove(path)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _remove(path)
     except OSError:
         pass  # another process has it, or the file system has no locks
     finally:

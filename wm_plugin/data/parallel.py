@@ -17,7 +17,6 @@ from itertools import islice
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from wm_plugin.data.fields import check
 from wm_plugin.data.outputs import work_folder
 from wm_plugin.data.readers import PART, Part, parts, read, read_part
 from wm_plugin.data.readers.base import Make
@@ -38,7 +37,7 @@ def convert(
     format: str = "auto",
     strict: bool = False,
     size: int = PART,
-    make: Make = check,
+    make: Make | None = None,
     watch: Callable[[Iterator[Shard]], Iterator[Shard]] = iter,
 ) -> Counts:
     """Convert all sources as `write` does, in `workers` processes.
@@ -82,7 +81,7 @@ def convert(
 
 
 def _shards(
-    source_parts: Iterator[Part], folder: Path, workers: int, strict: bool, make: Make
+    source_parts: Iterator[Part], folder: Path, workers: int, strict: bool, make: Make | None
 ) -> Generator[Shard, None, None]:
     theirs, ours = multiprocessing.Pipe(duplex=False)
     with uninterrupted():
@@ -116,7 +115,7 @@ def _end_with(parent: Connection) -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-def _convert(part: Part, out: Path, strict: bool, make: Make) -> Shard:
+def _convert(part: Part, out: Path, strict: bool, make: Make | None) -> Shard:
     rejects = out.with_suffix(".rejects.jsonl")
     return out, rejects, write(read_part(part, make=make), out, rejects, strict=strict)
 

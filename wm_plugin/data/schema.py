@@ -219,6 +219,6 @@ def misfit(error: ValidationError | RecursionError) -> str:
     first = error.errors(include_url=False, include_input=False)[0]
     place = ".".join(map(str, first["loc"]))
     if first["type"] != "extra_forbidden":
-        return f"{place}: {first['msg']}"
+        return f"{place}: {first['msg'].partition(' or instance of ')[0]}"
     within = Context if first["loc"][:-1] == ("context",) else Trajectory if len(first["loc"]) == 1 else None
     return f"{place}: there is no such field" + (f"; there is {', '.join(within.model_fields)}" if within else "")

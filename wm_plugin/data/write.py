@@ -7,12 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
 from wm_plugin.data.compact import compact
-from wm_plugin.data.fields import Fields, to_bytes
 from wm_plugin.data.outputs import atomic, check_apart, check_derived, check_out
 from wm_plugin.data.parquet import pyarrow_modules
 from wm_plugin.data.readers.base import Outcome, Reject
@@ -38,19 +36,10 @@ class Counts:
     rejected: Counter[str] = field(default_factory=Counter)  # rows, by reason
     rejects_written: int = 0  # of these, to the file of rejected rows
 
-    def add(self, trajectory: Trajectory | Fields) -> None:
+    def add(self, trajectory: Trajectory) -> None:
         self.trajectories += 1
-        turns: list[list[str]]  # the kinds of observations, by turn
-        if isinstance(trajectory, Trajectory):
-            turns = [[one.kind for one in turn.observations] for turn in trajectory.turns if turn.actor == "agent"]
-        else:
-            turns = [
-                [one["kind"] for one in turn["observations"]]
-                for turn in trajectory["turns"]
-                if turn["actor"] == "agent"
-            ]
-        self.turns += len(turns)
-        self.observations.update(chain.from_iterable(turns))
+        self.turns += sum(turn.actor == "agent" for turn in trajectory.turns)
+        self.observations.update(observation.kind for _, _, observation in trajectory.observed())
 
     def merge(self, other: "Counts") -> None:
         self.trajectories += other.trajectories
@@ -232,7 +221,7 @@ def _few_collections() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-def _kept(rows: Iterable[Outcome], counts: Counts, rejects: RejectFile, strict: bool) -> Iterator[Trajectory | Fields]:
+def _kept(rows: Iterable[Outcome], counts: Counts, rejects: RejectFile, strict: bool) -> Iterator[Trajectory]:
     for row in rows:
         if isinstance(row, Reject):
             if strict:
@@ -245,18 +234,14 @@ def _kept(rows: Iterable[Outcome], counts: Counts, rejects: RejectFile, strict: 
             yield row
 
 
-def _line(trajectory: Trajectory | Fields) -> bytes:
-    return trajectory.to_bytes() if isinstance(trajectory, Trajectory) else to_bytes(trajectory)
-
-
-def _write_lines(trajectories: Iterator[Trajectory | Fields], path: Path) -> None:
+def _write_lines(trajectories: Iterator[Trajectory], path: Path) -> None:
     with path.open("wb", _BUFFER) as file:
         for trajectory in trajectories:
-            file.write(_line(trajectory))
+            file.write(trajectory.to_bytes())
             file.write(b"\n")
 
 
-def write_parquet(trajectories: Iterable[Trajectory | Fields], path: Path) -> None:
+def write_parquet(trajectories: Iterable[Trajectory], path: Path) -> None:
     """Write a parquet file. The column `trajectory` holds each trajectory as JSON; the other columns are for queries."""
     pyarrow, parquet = pyarrow_modules()
     schema = pyarrow.schema(
@@ -271,14 +256,13 @@ def write_parquet(trajectories: Iterable[Trajectory | Fields], path: Path) -> No
     with parquet.ParquetWriter(path, schema) as writer:
         batch: list[dict[str, Any]] = []
         for trajectory in trajectories:
-            fields = vars(trajectory) if isinstance(trajectory, Trajectory) else trajectory
             batch.append(
                 {
-                    "task_id": fields["task_id"].encode(errors="backslashreplace").decode(),
-                    "success": fields["success"],
-                    "reward": fields["reward"],
-                    "turns": len(fields["turns"]),
-                    "trajectory": _line(trajectory).decode(),
+                    "task_id": trajectory.task_id.encode(errors="backslashreplace").decode(),
+                    "success": trajectory.success,
+                    "reward": trajectory.reward,
+                    "turns": len(trajectory.turns),
+                    "trajectory": trajectory.to_bytes().decode(),
                 }
             )
             if len(batch) == _BATCH:

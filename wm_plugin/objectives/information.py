@@ -1,19 +1,19 @@
-"""How much of the world a turn shows: seven categories by the words of action and observation (Qwen-AgentWorld, table 3).
+r"""How much of the world a turn shows: seven categories by the words of action and observation (Qwen-AgentWorld, table 3).
 
     OL  = |A ∩ O| / |A|     how much of the action the observation repeats
     Nov = |O \\ A| / |O|     how much of the observation is new
     Jac = |A ∩ O| / |A ∪ O|
     R   = characters of the observation / characters of the action
 
-A and O are sets of lowercased words. A world model learns little from a turn that repeats its input, but needs it as context: it
-is kept, and its tokens count with the category's ratio: in data, as the chance to be trained on; in rollouts, as
-their weight (`EchoConfig.turn_information`). Both take the same pair: what the actor wrote, less its reasoning, and a result.
+A and O are sets of lowercased words. A world model learns little from a turn that repeats its input, but needs it as context: the
+turn stays, and its tokens count with the category's ratio: in data as the chance to be trained on, in rollouts as
+their weight (`EchoConfig.turn_information`). Both take the same pair: the actor's text without its reasoning, and a result.
 """
 
 import re
 from typing import NamedTuple
 
-# In the order in which they are decided. In the table's own order nothing would ever be an echo.
+# In order of precedence. In the table's own order nothing would ever be an echo.
 KEEP = {
     "echo": 0.05,
     "boilerplate": 0.1,
@@ -44,7 +44,7 @@ class Statistics(NamedTuple):
 
 
 def statistics(action: str, observation: str) -> Statistics:
-    """The four statistics of a pair of texts; 0 where a share is of nothing."""
+    """Return the four statistics of a pair of texts; 0 for a share of nothing."""
     acted, observed = (set(_WORD.findall(text.lower())) for text in (action, observation))
     both = len(acted & observed)
     return Statistics(
@@ -56,9 +56,9 @@ def statistics(action: str, observation: str) -> Statistics:
 
 
 def category(action: str, observation: str, *, short: int = SHORT) -> str:
-    """The category of a pair of texts. Without words on one side there is nothing to compare: other.
+    """Return the category of a pair of texts; "other" if one side has no words.
 
-    Reasoning that stands in the action's text (`<think>...</think>`) does not count.
+    Reasoning in the action's text (`<think>...</think>`) does not count.
     """
     action = _without_reasoning(action)
     overlap, novelty, _, ratio = statistics(action, observation)
@@ -80,5 +80,5 @@ def category(action: str, observation: str, *, short: int = SHORT) -> str:
 
 
 def _without_reasoning(text: str) -> str:
-    """What stands after the last `</think>`, and nothing of a thought that does not end."""
+    """Return the text after the last `</think>`, without an unclosed thought."""
     return text.rpartition("</think>")[2].partition("<think>")[0].strip()

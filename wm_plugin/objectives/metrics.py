@@ -15,18 +15,18 @@ Reduce = Callable[[torch.Tensor], torch.Tensor]  # element-wise sum over ranks
 
 TOTALS = ("nll", "tokens", "in_loss", "loss", "masked", "weight")
 OTHER_TOOLS = "other"  # all tools without figures of their own together
-# Names of tools that are learnt from rollouts, where nothing declares them: a policy can invent any number, of any length.
+# Bounds on tool names learnt from rollouts, if nothing declares them: a policy can invent any number, of any length.
 LEARNT, LEARNT_LENGTH = 100, 64
 
 
 def learn_tools(known: Sequence[str], names: Iterable[str]) -> list[str]:
-    """`known` and the new ones of `names` behind them, within bounds: a tool keeps its place."""
+    """Append the new `names` to `known`, within bounds: a tool keeps its place."""
     fitting = sorted(name for name in set(names) - set(known) if len(name) <= LEARNT_LENGTH)
     return [*known, *fitting[: max(0, LEARNT - len(known))]]
 
 
 def size(num_tools: int) -> int:
-    """How many sums there are of a micro-batch: the totals, and NLL and tokens of each tool and of all others together."""
+    """Return the number of a micro-batch's sums: the totals, and NLL and tokens of each tool and of all others together."""
     return len(TOTALS) + 2 * (num_tools + 1)
 
 
@@ -40,7 +40,7 @@ def token_sums(
     loss: torch.Tensor,
     masked: torch.Tensor,
 ) -> torch.Tensor:
-    """What one micro-batch adds to the figures: sums, to be added up over micro-batches, steps and ranks.
+    """Return what one micro-batch adds to the figures: sums, to be added up over micro-batches, steps and ranks.
 
     Args:
         logps: (B, T), detached. weights, loss_weights: (B, T), 0 = not selected; the second after floor and ceiling.
@@ -71,12 +71,12 @@ def figures(
     prefix: str = "echo",
     config: EchoConfig | None = None,
 ) -> dict[str, float]:
-    """The logged figures of `steps` optimizer steps, from the totals that `token_sums` and its additions gave.
+    """Return the logged figures of `steps` optimizer steps, from the totals that `token_sums` and its additions gave.
 
     `silent` is the share of steps whose advantages were all 0. Means are over selected tokens, and those over none are left out;
-    `tokens` and `masked_by_host` are means over optimizer steps. `tool/other` is of all tools that are not among `tools`, where
-    there were any. With `turn_information` in `config` there is one more: `information`, the weight of the selected
-    tokens as a share of what it would be without.
+    `tokens` and `masked_by_host` are means over optimizer steps. `tool/other` covers all tools that are not among `tools`, if
+    there were any. With `turn_information` in `config` there is also `information`: the weight of the selected tokens as a share
+    of what it would be without.
     """
     nll, tokens, in_loss, loss, masked, weight = sums[: len(TOTALS)]
     values = {
@@ -109,25 +109,25 @@ def figures(
 
 
 class EchoMeter:
-    """Adds up the figures of one mode (training or evaluation) until they are logged.
+    """Accumulates the figures of one mode (training or evaluation) until they are logged.
 
     Keys, the same on every rank and micro-batch: `nll`, `perplexity`, `tokens`, `coeff`, `loss`, `tokens_in_loss` (the share of
     the selected tokens inside the loss floor and ceiling), `policy_silent` (the share of steps whose advantages were all 0; 1
-    without a policy loss), `masked_by_host` (completions a step whose environment tokens the host's truncation masking took
-    away), `tool/<name>/{nll,tokens}`, `tool/other/{nll,tokens}`, and with `turn_information` in `config` `information`. See
-    `figures` for what each is a mean over, and which are left out where there is nothing to take it over.
+    without a policy loss), `masked_by_host` (completions a step whose environment tokens the host's truncation masking removed),
+    `tool/<name>/{nll,tokens}`, `tool/other/{nll,tokens}`, and with `turn_information` in `config` `information`. `figures` says
+    what each is a mean over, and which are left out without anything to average.
     """
 
     def __init__(self, prefix: str = "echo", config: EchoConfig | None = None) -> None:
         self.prefix, self.config = prefix, config
-        self.term_alone = False  # in the last result: a step with tokens that counted and advantages that were all 0
-        self.nll = self.tokens = 0.0  # of the last result: sums over its tokens
+        self.term_alone = False  # last result: whether a step had tokens that counted but only advantages of 0
+        self.nll = self.tokens = 0.0  # last result: sums over its tokens
         self.clear()
 
     def clear(self) -> None:
         self._totals: torch.Tensor | float = 0.0  # 0-d entries in the order of TOTALS
         self._tools: dict[str, torch.Tensor] = {}  # name -> (NLL sum, tokens)
-        self._other: torch.Tensor | float = 0.0  # the same of all other tools
+        self._other: torch.Tensor | float = 0.0  # the same for all other tools
         self._steps: list[float] = []  # coefficient of each optimizer step
         self._signal: list[torch.Tensor] = []  # Σ|advantage| of each optimizer step, this rank's
         self._counted: list[bool] = []  # whether the term trained in each optimizer step
@@ -143,7 +143,7 @@ class EchoMeter:
         loss: torch.Tensor,
         masked: torch.Tensor,
     ) -> torch.Tensor:
-        """One micro-batch of this rank; arguments as in `token_sums`, tool k being `tools[k - 1]`.
+        """Add one micro-batch of this rank; arguments as in `token_sums`, tool k being `tools[k - 1]`.
 
         Returns:
             (2,) Its NLL and tokens.
@@ -157,14 +157,18 @@ class EchoMeter:
         return sums[:2]
 
     def end_step(self, coeff: float, signal: torch.Tensor, *, counted: bool = False) -> None:
-        """An optimizer step is complete. `signal`: 0-d, Σ|advantage| over its micro-batches on this rank. `counted`: whether any
-        token had a part in the term, over all ranks."""
+        """Complete an optimizer step.
+
+        Args:
+            signal: 0-d, Σ|advantage| over its micro-batches on this rank.
+            counted: whether any token had a part in the term, over all ranks.
+        """
         self._steps.append(coeff)
         self._signal.append(signal)
         self._counted.append(counted and coeff > 0)
 
     def result(self, reduce: Reduce) -> dict[str, float]:
-        """The figures so far, and a fresh start. Every rank must call it. Nothing was added: an empty dict."""
+        """Return the figures so far, and start afresh; an empty dict if nothing was added. Every rank must call it."""
         self.nll = self.tokens = 0.0
         if not self._steps or isinstance(self._totals, float) or isinstance(self._other, float):
             return {}

@@ -1,6 +1,6 @@
 """The coefficient over training: a share of the way from `coeff` to `end_coeff`, from the optimizer step alone.
 
-A function of the step needs no state, so a resumed run goes on where it was. "step" is the authors' open idea of training
+A function of the step needs no state, so a resumed run continues correctly. "step" is the authors' open idea of training
 with the objective first and with pure reinforcement learning after (ECHO, discussion).
 """
 
@@ -17,7 +17,7 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
 
 
 def scheduled(schedule: str, start: float, end: float, steps: int | None, step: int) -> float:
-    """The value at optimizer step `step` (0-based) of a schedule that reaches `end` after `steps` steps and stays there."""
+    """Return the value at step `step` (0-based) of a schedule that reaches `end` after `steps` steps and then stays there."""
     progress = min(step / steps, 1.0) if steps else 0.0
     share = SCHEDULES[schedule](progress)
     return start if share == 1.0 else end + (start - end) * share

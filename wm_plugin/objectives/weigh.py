@@ -1,25 +1,25 @@
-"""From where tokens came from to how much they count: the one place that decides it, for both hosts and for `wm masks`.
+"""Decides how much tokens count, from where they came from; the one place that does so, for both hosts and for `wm masks`.
 
-Hosts ship facts (`tokens.spans.Origin`). What an `EchoConfig` makes of them is here.
+Hosts pass facts (`tokens.spans.Origin`); here an `EchoConfig` turns them into weights.
 """
 
 import math
 from collections.abc import Hashable, Iterable, Sequence
 
 from wm_plugin.objectives.echo import EchoConfig
+from wm_plugin.objectives.empty_batches import Tally
 from wm_plugin.objectives.information import category
-from wm_plugin.objectives.silence import Tally
 from wm_plugin.tokens.spans import Decode, Ending, Mask, Origin, Span, texts_of
 
 
 def weigh(
     origins: Iterable[Origin], config: EchoConfig, *, dropped: bool = False, tally: Tally | None = None
 ) -> list[tuple[Span, float]]:
-    """The spans of a completion, each with the weight of its tokens in the sum.
+    """Return a completion's spans, each with the weight of its tokens in the sum.
 
     Args:
         origins: the environment's spans in the completion.
-        dropped: the completion's group has no reward variance, and `zero_variance_groups` is not `keep`: nothing counts.
+        dropped: whether the completion's group has no reward variance and `zero_variance_groups` is not `keep`: nothing counts.
         tally: counts what became of the tokens.
 
     Returns:
@@ -39,13 +39,13 @@ def weigh(
 
 
 def weight_of(origin: Origin, config: EchoConfig) -> float:
-    """The weight of a span's tokens: the product of its tool's multiplier and its turn's ratio, or 0 if it is not selected."""
+    """Return the weight of a span's tokens: its tool's multiplier times its turn's ratio, or 0 if it is not selected."""
     ((_, weight),) = weigh([origin], config)
     return weight
 
 
 def _left_out_by(origin: Origin, config: EchoConfig, multiplier: float, dropped: bool) -> str | None:
-    """The field of the config that takes a span out; None if it is selected."""
+    """Return the config's field that excludes a span; None if it is selected."""
     span = origin.span
     if config.roles is not None and span.role not in config.roles:
         return "roles"
@@ -81,11 +81,11 @@ def origins_of_tokens(
     config: EchoConfig,
     ending: Ending,
 ) -> list[Origin]:
-    """The origins of spans of which only the tokens are known, such as a user's `env_spans`.
+    """Return the origins of spans of which only the tokens are known, such as a user's `env_spans`.
 
     Args:
         ids: (T,) the completion. sampled: (T,), 1 = sampled by the policy.
-        decode: token ids -> text, without special tokens. Called where `turn_information` needs texts.
+        decode: token ids -> text, without special tokens. Called if `turn_information` needs texts.
     """
     if not config.turn_information:
         return [Origin(span, ending=ending) for span in spans]
@@ -94,10 +94,10 @@ def origins_of_tokens(
 
 
 def without_variance(groups: Sequence[Hashable], rewards: Sequence[float]) -> list[bool]:
-    """For each completion, whether all rewards of its group are equal.
+    """Return for each completion whether all rewards of its group are equal.
 
     Args:
-        groups: the group of each completion. rewards: its reward; NaN if it has none, which makes no difference.
+        groups: each completion's group. rewards: its reward; NaN if it has none, which makes no difference.
     """
     values: dict[Hashable, set[float]] = {}
     for group, reward in zip(groups, rewards, strict=True):

@@ -1,8 +1,7 @@
-"""What came before an action, as a judge sees it: all of it where it fits the judge's model, else without the oldest turns.
+"""What a judge sees of the turns before an action: everything if it fits the judge's model, else without the oldest turns.
 
-What describes the world (the task, its tools, the initial state, the simulation instruction) stands first and stays; the latest
-turns stay, too, whole, and a line says how much is left out between them. A cut that counted characters from the end would begin
-in the middle of a word and lose the description first.
+The description of the world (task, tools, initial state, simulation instruction) stays, as do the latest turns, whole; a line
+tells how much is left out between them. Cutting characters from the beginning would lose the description first.
 """
 
 import json
@@ -13,14 +12,14 @@ from typing import Any
 
 from wm_plugin.errors import shown
 
-# Headings of blocks, as `trajectories.render` writes them: of a turn, and of the last part of the world's description.
+# Headings that `data.render` writes: of a turn, and of the last part of the world's description.
 _TURN = re.compile(r"[^\n]{1,200} \(turn ([0-9]{1,9})\):\n")
 _LAST = "# Simulation instruction\n"
 Count = Callable[[str], int]
 
 
 def as_text(value: Any) -> str:
-    """A column's value as text for the judge: messages one after the other, other values as JSON."""
+    """Return a column's value as text for the judge: messages one after the other, other values as JSON."""
     if value is None or isinstance(value, str):
         return value or ""
     if _are_messages(value):
@@ -32,12 +31,12 @@ def as_text(value: Any) -> str:
 
 
 def fitted(value: Any, limit: int, count: Count = len) -> tuple[str, int]:
-    """A context of about `limit` or less by `count`, and how many characters of it are left out.
+    """Return a context of about `limit` or less by `count`, and how many characters are left out.
 
     Args:
-        value: a text with the headings of `trajectories.render`, or messages. A text without such headings loses its middle.
-        limit: what may be shown. Neither a description of the world nor the turns are cut below half of it for the other.
-        count: characters, or tokens of a judge.
+        value: a text with the headings of `data.render`, or messages. A text without such headings loses its middle.
+        limit: what may be shown. Neither the world's description nor the turns are cut below half of it for the other.
+        count: counts characters, or a judge's tokens.
     """
     head, turns = _parts(value)
     share = limit - _needed(turns, limit // 2, count)
@@ -57,7 +56,7 @@ def fitted(value: Any, limit: int, count: Count = len) -> tuple[str, int]:
 
 
 def _needed(turns: Sequence[str], most: int, count: Count) -> int:
-    """What the turns need, up to `most`."""
+    """Return what the turns need, up to `most`."""
     needed = 0
     for turn in reversed(turns):
         needed += count(turn)
@@ -67,7 +66,7 @@ def _needed(turns: Sequence[str], most: int, count: Count) -> int:
 
 
 def _parts(value: Any) -> tuple[str, list[str]]:
-    """What describes the world, and the turns."""
+    """Split a context into the world's description and the turns."""
     if _are_messages(value):
         roles = [message["role"] for message in value]
         heads = next((place for place, role in enumerate(roles) if role not in ("system", "developer")), len(roles))
@@ -97,7 +96,7 @@ def _message(message: Mapping[str, Any]) -> str:
 
 
 def _middle_cut(text: str, limit: int, count: Count) -> tuple[str, int]:
-    """A text without so much of its middle that it fits, and the number of characters that are left out."""
+    """Cut a text's middle until it fits; return the text and the number of characters left out."""
     if count(text) <= limit:
         return text, 0
     half = limit // 2
@@ -107,19 +106,19 @@ def _middle_cut(text: str, limit: int, count: Count) -> tuple[str, int]:
 
 
 def _beginning(text: str, limit: int, count: Count) -> str:
-    """The longest beginning that fits, at the end of a line where there is one in its second half."""
+    """Return the longest beginning that fits, cut at a line end if one is in its second half."""
     text = text[: _longest(text, limit, count, lambda size: text[:size])]
     line = text.rfind("\n")
     return text[:line] if line > len(text) // 2 else text
 
 
 def _ending(text: str, limit: int, count: Count) -> str:
-    """The longest end that fits, from the beginning of a line where there is one in its first half."""
+    """Return the longest end that fits, cut at a line's beginning if one is in its first half."""
     text = text[len(text) - _longest(text, limit, count, lambda size: text[len(text) - size :]) :]
     line = text.find("\n")
     return text[line + 1 :] if 0 <= line < len(text) // 2 else text
 
 
 def _longest(text: str, limit: int, count: Count, part: Callable[[int], str]) -> int:
-    """The largest number of characters whose part fits; it takes twenty counts for a million of them."""
+    """Return the largest number of characters whose part fits, by bisection: twenty counts for a million characters."""
     return bisect_right(range(len(text) + 1), limit, key=lambda size: count(part(size))) - 1

@@ -1,7 +1,7 @@
 """Judges that compare two texts: the baselines that lose in Qwen-AgentWorld (section 3.4.1).
 
-A hash of the texts and a seed decides which text comes first, so a judge that prefers one position favours neither side, and the
-same pair has the same order in every run, which the cache needs.
+A hash of the texts and a seed decides which text comes first. A judge that prefers one position therefore favours neither side,
+and the same pair has the same order in every run, which the cache needs.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ class _Pairwise(JudgedReward):
         settings: the other arguments of `JudgedReward`.
     """
 
-    verdict: ClassVar[str]  # the name of the verdict's field in the prompt
+    verdict: ClassVar[str]  # the key in the judge's reply
     choices: ClassVar[tuple[str, ...]]
 
     def __init__(self, server: Server | Mapping[str, Any], *, seed: int = 0, **settings: Any) -> None:
@@ -33,29 +33,27 @@ class _Pairwise(JudgedReward):
     def _values(self) -> dict[str, str]:
         return {self.verdict: f'"({"|".join(self.choices)})"'}
 
-    def _own_first(self, row: Row) -> bool:
-        """Whether the prediction is the first of the two."""
+    def _prediction_is_first(self, row: Row) -> bool:
         text = json.dumps([self.seed, row.prediction, row.target, row.columns.get("reference")])
         return hashlib.sha256(text.encode()).digest()[0] % 2 == 0
 
     def _ordered(self, row: Row, other: str) -> dict[str, str]:
-        first, second = (row.prediction, other) if self._own_first(row) else (other, row.prediction)
+        first, second = (row.prediction, other) if self._prediction_is_first(row) else (other, row.prediction)
         return {"first": first, "second": second}
 
-    def _chosen(self, row: Row, reply: str) -> str | None:
+    def _read(self, row: Row, reply: str, notes: Notes) -> float | None:  # noqa: ARG002
         value = fields(reply, [self.verdict], row.target).get(self.verdict)
         choice = value.strip().strip(".*").lower() if isinstance(value, str) else None
-        return choice if choice in self.choices else None
-
-    def _own_chosen(self, row: Row, choice: str) -> bool:
-        return (choice == "first") == self._own_first(row)
+        if choice not in self.choices:
+            return None
+        return 0.5 if choice == "tie" else float((choice == "first") == self._prediction_is_first(row))
 
 
 class ReferenceReward(_Pairwise):
     """1 if the prediction is closer to the observation than a reference prediction, 0 if the reference is, 0.5 for a tie.
 
-    Columns: `reference`, the other prediction of each row; in the paper the initial policy's. Where it is None, the reward is 1
-    without a call. Equal texts are a tie without a call.
+    Columns: `reference`, another prediction for each row; in the paper the initial policy's. A row with None scores 1 without a
+    call, and equal texts tie without a call.
     """
 
     default_prompt = "reference"
@@ -77,21 +75,14 @@ class ReferenceReward(_Pairwise):
     def _texts(self, row: Row) -> dict[str, str]:
         return {"observed": row.target, **self._ordered(row, row.columns["reference"])}
 
-    def _read(self, row: Row, reply: str, notes: Notes) -> float | None:  # noqa: ARG002
-        choice = self._chosen(row, reply)
-        if choice is None or choice == "tie":
-            return None if choice is None else 0.5
-        return float(self._own_chosen(row, choice))
-
 
 class TuringReward(_Pairwise):
     """1 if the judge takes the prediction for the real observation, 0 if it picks the real one.
 
-    A prediction that equals the observation gets 1 without a call, because no judge can tell them apart. The paper asks even
+    A prediction that equals the observation scores 1 without a call, because no judge can tell them apart. The paper asks even
     then, and blames the reward's failure on the noise of these answers; `ask_equal` does the same.
 
     Args:
-        server: a `Server`, or its arguments as a mapping.
         ask_equal: also ask about equal texts.
         settings: the other arguments, `seed` and those of `JudgedReward`.
     """
@@ -108,7 +99,3 @@ class TuringReward(_Pairwise):
 
     def _texts(self, row: Row) -> dict[str, str]:
         return self._ordered(row, row.target)
-
-    def _read(self, row: Row, reply: str, notes: Notes) -> float | None:  # noqa: ARG002
-        choice = self._chosen(row, reply)
-        return None if choice is None else float(self._own_chosen(row, choice))

@@ -1,10 +1,10 @@
 """Puts texts for a judge between markers, so that nothing inside them can pass for instructions.
 
 The judge's score trains the model that writes the predictions, so that model learns to write whatever pays. Each text therefore
-stands between markers with a number, a hash of all texts of the question. Writing the number into a text would change it, so no
-text can forge its end marker; and the number is the same in every run, which the cache needs. Anything that looks like a marker,
-a verdict's tag or a chat template's token is changed visibly, and invisible characters are written as escapes. All texts are
-changed in the same way, so that equal texts stay equal.
+stands between markers with a number that is a hash of all texts of the question. Writing the number into a text would change the
+number, so no text can forge its end marker; and the number is the same in every run, which the cache needs. Anything that looks
+like a marker, a verdict's tag or a chat template's token is changed visibly, and invisible characters become escapes. All texts
+are changed in the same way, so that equal texts stay equal.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ _UNCLOSED = re.compile(rf"<(?=\s*(?:/\s*)?{_SPACED})", re.IGNORECASE)
 
 
 def neutral(text: str) -> tuple[str, int]:
-    """The text without markers, verdict tags and chat-template tokens, and the number of passages that had to be changed.
+    r"""Replace markers, verdict tags and chat-template tokens; return the text and the number of passages changed.
 
     `<final_evaluation>` becomes `‹final_evaluation›`, `[INST]` becomes `⟦INST⟧`, a zero-width space `\\u200b`.
     """
@@ -51,7 +51,7 @@ def neutral(text: str) -> tuple[str, int]:
 
 
 def fenced(texts: Mapping[str, str]) -> tuple[str, int]:
-    """The texts of a question, by name, each between markers with its name, and how many passages had to be changed."""
+    """Put a question's texts between markers with their names; return the result and the number of passages changed."""
     safe: dict[str, str] = {}
     changes = 0
     for name, text in texts.items():
@@ -63,8 +63,11 @@ def fenced(texts: Mapping[str, str]) -> tuple[str, int]:
 
 
 def windows(texts: Mapping[str, str], max_chars: int) -> tuple[dict[str, str], str]:
-    """Compared texts without so much of an equal beginning that a judge would not see where they differ; and a line about what
-    is left out then or at the ends, empty if nothing is."""
+    """Cut the equal beginning of long texts, so that a judge sees where they differ.
+
+    Returns:
+        The texts, and a line that says what is left out there and at the ends; empty if nothing is.
+    """
     if all(len(text) <= max_chars for text in texts.values()):
         return dict(texts), ""
     shortest = min(map(len, texts.values()))
@@ -84,7 +87,7 @@ def windows(texts: Mapping[str, str], max_chars: int) -> tuple[dict[str, str], s
 
 
 def shortened(text: str, length: int) -> str:
-    """A text of at most so many characters, with a note where it is cut."""
+    """Cut a text to a number of characters, with a note at the cut."""
     return text if len(text) <= length else f"{text[:length]}\n(cut here: {len(text) - length} characters more)"
 
 

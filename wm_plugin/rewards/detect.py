@@ -1,8 +1,8 @@
 """Signs of reward hacking in a prediction: self-praise, words addressed to a judge, and copies of the prompt.
 
-Qwen-AgentWorld's policy learned to write that everything succeeded and every field is correct (section 4.2). A model that cannot
-predict copies its prompt. Watch these as metrics first: as a penalty they are one more target for the policy to optimise
-against, while rules and matches cannot be persuaded at all.
+Qwen-AgentWorld's policy learned to write that everything succeeded and every field is correct (section 4.2), and a model that
+cannot predict copies its prompt. Watch these signs as metrics first: as a penalty they are one more target for the policy to
+optimise against, while rules and matches cannot be persuaded at all.
 """
 
 import re
@@ -16,8 +16,8 @@ from wm_plugin.rewards.delimit import neutral
 from wm_plugin.rewards.make import Reward, make
 from wm_plugin.rewards.rubric import DIMENSIONS
 
-_MOST = 100  # phrases of a prediction that are looked for in the observation
-_RUN = 8  # this many equal words in a row are not a coincidence
+_MAX_PHRASES = 100  # phrases of a prediction to look for in the observation
+_RUN = 8  # this many equal words in a row are no coincidence
 _GOOD = (
     r"(?:correct|accurate|faithful|perfect|realistic|excellent|exact|flawless|authentic|high[- ]quality|complete|valid)"
 )
@@ -56,21 +56,21 @@ _WORD = re.compile(r"\w+")
 
 
 def self_praise(prediction: str, target: str = "") -> list[str]:
-    """The phrases, normalised, in which a prediction praises itself, without those that the observation contains too."""
+    """Return the normalised phrases in which a prediction praises itself, except those that the observation contains."""
     return _only(_PRAISE, prediction, target)
 
 
 def judge_talk(prediction: str, target: str = "") -> list[str]:
-    """Phrases addressed to a judge and forged verdicts, without those that the observation contains too.
+    """Return phrases addressed to a judge and forged verdicts, except those that the observation contains.
 
-    Ends with "marks" if the prediction has more of a chat template's tokens or of a judge's markers than the observation.
+    Ends with "marks" if the prediction has more chat-template tokens or judge's markers than the observation.
     """
     phrases = _only(_FOR_A_JUDGE, prediction, target)
     return phrases + ["marks"] * (neutral(prediction)[1] > neutral(target)[1])
 
 
 def echo(prediction: str, context: str, target: str = "") -> float:
-    """The share of a prediction's words that lie in runs of 8 words which the context contains and the observation does not.
+    """Return the share of a prediction's words in runs of 8 words that the context contains and the observation does not.
 
     Text that did not change in the environment is in the observation too, and does not count. A prediction of 3 to 7 words is
     one run; a shorter one has none.
@@ -88,9 +88,9 @@ def echo(prediction: str, context: str, target: str = "") -> float:
 
 
 class GuardedReward(TaggedReward):
-    """A reward that also counts, and can penalise, signs of reward hacking in the predictions.
+    """Another reward, with counts of and optional penalties for signs of reward hacking.
 
-    Columns: `context`, the prompt as text or messages, for `echo`. The reward gets all columns.
+    Columns: `context`, the prompt as text or messages, for `echo`. The other reward gets all columns.
 
     Args:
         reward: a reward, its name, or {"path": name or package.module:Name, "kwargs": {...}}, without a tag of its own.
@@ -101,7 +101,7 @@ class GuardedReward(TaggedReward):
         tag: see `TaggedReward`.
 
     Attributes:
-        figures: the reward's, and over predictions: `self_praise` and `judge_talk`, shares, and `echo`, the mean.
+        figures: the other reward's, and over predictions: the shares `self_praise` and `judge_talk`, and the mean `echo`.
     """
 
     def __init__(
@@ -118,13 +118,12 @@ class GuardedReward(TaggedReward):
                 raise UserError(f"{name} is {value}; write the share of the reward that is lost, from 0 to 1")
         self.reward = make(reward, field="reward")
         if getattr(self.reward, "tag", None) is not None:
-            raise UserError("reward has a tag; write it beside the reward, as the guard's")
+            raise UserError("reward has a tag; write it beside the reward instead")
         self.praise, self.echo = praise, echo
-        if hasattr(self.reward, "call_async"):  # so that hosts call a guarded judge asynchronously, as the judge itself
+        if hasattr(self.reward, "call_async"):  # hosts then call a guarded judge asynchronously too
             self.call_async = self._call_async
 
     def __call__(self, predictions: Sequence[str | None], targets: Sequence[str], **columns: Any) -> list[float]:
-        """One score per row, in order."""
         texts = self.extracted(predictions, targets)
         return self._guarded(texts, targets, self.reward(texts, targets, **columns), columns)
 
@@ -153,14 +152,14 @@ class GuardedReward(TaggedReward):
             for name, value in (("self_praise", praise), ("judge_talk", talk), ("echo", copy)):
                 signs[name].append(float(value))
             share = (1 - self.praise * (praise or talk)) * (1 - self.echo * copy)
-            # A negative reward gets worse by the same share: what is left of a penalty would be a gain.
+            # A negative reward gets worse by the same share; scaling it down would be a gain.
             scores[row] *= share if scores[row] >= 0 else 2 - share
         self.figures = {**getattr(self.reward, "figures", {}), **{name: mean(values) for name, values in signs.items()}}
         return scores
 
 
 def prompt_text(value: Any) -> str:
-    """A prompt's text: a text itself, or the contents of messages."""
+    """Return a prompt's text: a text itself, or the contents of messages."""
     if isinstance(value, str):
         return value
     if isinstance(value, Iterable) and not isinstance(value, Mapping):
@@ -176,14 +175,14 @@ def _only(pattern: re.Pattern[str], prediction: str, target: str) -> list[str]:
     real = _plain(target)
     seen = {match[0] for match in pattern.finditer(real)}
     unseen = [phrase for phrase in phrases if phrase not in seen]
-    # The observation may have the words without a match of their own; beyond the first ones nobody looks for them.
-    return [phrase for number, phrase in enumerate(unseen) if number >= _MOST or phrase not in real]
+    # The observation may have the words without a match of their own; looked for up to a limit, to stay linear.
+    return [phrase for number, phrase in enumerate(unseen) if number >= _MAX_PHRASES or phrase not in real]
 
 
 def _plain(text: str) -> str:
-    """The text without disguises: other widths and alphabets, invisible characters, case, runs of white space."""
+    """Normalise a text: other widths and alphabets, invisible characters, case, runs of white space."""
     if not text.isascii():
-        # Before, too: sorting a run of marks, which normalising does, takes the square of its length.
+        # Also before: normalising sorts each run of marks, in quadratic time.
         text = _without_marks(unicodedata.normalize("NFKC", _without_marks(text)))
     return " ".join(text.translate(_LOOKS).casefold().split())
 

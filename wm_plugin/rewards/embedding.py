@@ -21,22 +21,16 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from wm_plugin.client.replies import vector
-from wm_plugin.client.server import MAX_REPLY, Failure, Server
+from wm_plugin.client.server import MAX_REPLY, Failure, Server, ServerOptions
 from wm_plugin.errors import MissingExtraError, UserError, shown
 from wm_plugin.rewards.base import TextReward, mean
 
 _ROWS = 1024  # compared at once, to bound the memory of a large call
 _LONGEST_WORD, _CONTEXT = 40, 16  # characters
-_ABOUT_THE_TEXT = (
-    "status 400",
-    "status 413",
-    "status 422",
-)  # other refusals are about the key, the address or the model
-_PERHAPS_THE_TEXT = (
-    "server error",
-    "malformed",
-    "too large",
-)  # a model that gives NaN, or a text that is too long for it
+# Refusals of a text; others are about the key, the address or the model.
+_TEXT_REFUSED = ("status 400", "status 413", "status 422")
+# Failures that a text may cause: the model gives NaN, or the text is too long for it.
+_TEXT_MAY_FAIL = ("server error", "malformed", "too large")
 _TRUNCATED = {"truncate_prompt_tokens": -1}  # vLLM's: as many as fit the model
 _MAX_EMBEDDING = 1 << 18  # bytes of an embedding as JSON: 10,000 dimensions
 
@@ -44,13 +38,13 @@ _MAX_EMBEDDING = 1 << 18  # bytes of an embedding as JSON: 10,000 dimensions
 class EmbeddingReward(TextReward):
     """1 if the cosine distance is strictly below the threshold, else 0; without a threshold the cosine, from 0 to 1.
 
-    A negative cosine gives 0. White space at the ends is ignored. Equal texts have distance 0, and a blank text has distance 1 to
-    every other text. A call encodes each text once, however often it occurs; embeddings of targets are kept for later calls.
+    A negative cosine gives 0. Surrounding white space is ignored. Equal texts have distance 0, and a blank text has distance 1 to
+    every other text. A call encodes each text once; embeddings of targets are kept for later calls.
 
-    A model sees its window and silently cuts the rest (`all-MiniLM-L6-v2`: 256 tokens). Where a text is longer, both are compared
-    from where they begin to differ, in the same number of parts that fit, the first part with the first one and so on, and the
-    part that differs most decides: a wrong end is not hidden by much that is right before it. A prediction that takes more than
-    twice as many parts as the observation has distance 1.
+    A model sees its window and silently cuts the rest (`all-MiniLM-L6-v2`: 256 tokens). If a text is longer, both are compared
+    from where they begin to differ, in the same number of parts that fit, the first part with the first and so on, and the part
+    that differs most decides: much that is right does not hide a wrong end. A prediction that takes more than twice as many parts
+    as the observation has distance 1.
 
     Args:
         model: a folder or name for sentence-transformers (extra `embed`), or the model's name on the server. The paper has
@@ -60,17 +54,17 @@ class EmbeddingReward(TextReward):
         tag: see `TaggedReward`.
         batch_size: texts per forward pass, or per request.
         cache_size: number of targets whose embeddings are kept, least recently used first to go; 4 bytes per dimension each.
-        max_chars: texts of more characters are compared in parts, too. It bounds what is sent to a server, whose window is not
-            known; most servers refuse what is longer than it.
+        max_chars: texts of more characters are compared in parts too. It bounds what is sent to a server, whose window is not
+            known; most servers refuse longer texts.
         device: for a model in this process; None takes a GPU if there is one, which the reward then shares with the training.
-        truncate: ask a server again for what it refuses, with vLLM's `truncate_prompt_tokens: -1`: only the beginning of a text
-            that is too long is then compared, and its end is not scored. A smaller `max_chars` compares the end, too.
-        server: further settings of `runtime.server.Server`, such as {"timeout": 120}; `parameters` are sent in requests.
+        truncate: ask a server again about texts that it refuses, with vLLM's `truncate_prompt_tokens: -1`: only the beginning of
+            a text that is too long is then compared. A smaller `max_chars` compares the end too.
+        server: further settings of `client.server.Server`, such as {"timeout": 120}; `parameters` are sent in requests.
 
     Attributes:
-        figures: also, over predictions, `cosine`, the mean; `beyond_window`, the share that is compared in parts; and
-            of a server `failures/refused`, the share with a text that it refuses or fails on by itself (too long for it, say),
-            which gets cosine 0. With `truncate`, `truncated`: the share with a text of which only the beginning is compared.
+        figures: also, over predictions, `cosine`, the mean; `beyond_window`, the share compared in parts; and with a server
+            `failures/refused`, the share with a text that it refuses or fails on by itself (too long, say), which gets cosine 0.
+            With `truncate`, `truncated`: the share with a text of which only the beginning is compared.
 
     Raises:
         UserError: a setting is invalid, or there is no such model; from a call: the server gave no embeddings, after retries.
@@ -103,11 +97,11 @@ class EmbeddingReward(TextReward):
         ):
             if value < least:
                 raise UserError(f"{name} is {value}; write a number >= {least}")
-        if truncate and base_url is None:
+        if base_url is None and truncate:
             raise UserError(
                 "truncate is for a server, but base_url is not set; leave it out: long texts are compared in parts"
             )
-        if server and base_url is None:
+        if base_url is None and server:
             raise UserError("server has settings, but base_url is not set; write the server's address there")
         self.threshold, self.cache_size, self.max_chars = threshold, cache_size, max_chars
         self.truncate = truncate
@@ -116,8 +110,8 @@ class EmbeddingReward(TextReward):
             if base_url is None
             else _Remote(base_url, str(model), batch_size, truncate, server or {})
         )
-        self._targets: OrderedDict[bytes, tuple[Tensor, bool]] = OrderedDict()  # with whether only the beginning
-        self._beginnings: set[str] = set()  # texts of a call of which the model saw no more
+        self._targets: OrderedDict[bytes, tuple[Tensor, bool]] = OrderedDict()  # vector, whether truncated
+        self._truncated: set[str] = set()  # texts of a call
         self._lock = threading.Lock()
 
     def score(self, predictions: list[str], targets: list[str]) -> tuple[list[float], dict[str, float]]:
@@ -136,26 +130,22 @@ class EmbeddingReward(TextReward):
         return scores, figures
 
     def distances(self, predictions: list[str], targets: list[str]) -> list[float]:
-        """1 − cosine of each prediction, from 0 to 2, whatever the threshold. The inputs are predictions, without tags.
-
-        Raises:
-            UserError: the server gave no embeddings.
-        """
+        """Return 1 − cosine of each prediction, from 0 to 2, whatever the threshold. The inputs are predictions, without tags."""
         return self._distances(predictions, targets)[0]
 
     def share_beyond_window(self, texts: list[str]) -> float:
-        """The share of texts that are longer than the model's window, or than `max_chars`."""
+        """Return the share of texts longer than the model's window, or than `max_chars`."""
         with self._lock:
             return mean([float(self._count_parts(_clean(text)) > 1) for text in texts])
 
     def _distances(self, predictions: list[str], targets: list[str]) -> tuple[list[float], int, int, int]:
-        """The distances; how many rows are longer than the window, have a text that was refused, and one that was truncated."""
+        """Return the distances, and how many rows are beyond the window, refused and truncated."""
         pairs = [(_clean(a), _clean(b)) for a, b in zip(predictions, targets, strict=True)]
         distances = [float(a != b) for a, b in pairs]  # of equal texts and of blank ones
         different = [row for row, (a, b) in enumerate(pairs) if a and b and a != b]
         refused = truncated = 0
         with self._lock:
-            self._beginnings = set()
+            self._truncated = set()
             counts = {text: self._count_parts(text) for text in dict.fromkeys(text for pair in pairs for text in pair)}
             for start in range(0, len(different), _ROWS):
                 rows = different[start : start + _ROWS]
@@ -164,12 +154,12 @@ class EmbeddingReward(TextReward):
                 for row, parts in zip(rows, compared, strict=True):
                     of_parts = [next(cosines) for _ in parts]
                     refused += None in of_parts
-                    truncated += any(self._beginnings.intersection(part) for part in parts)
+                    truncated += any(self._truncated.intersection(part) for part in parts)
                     distances[row] = max((1 - (cosine or 0.0) for cosine in of_parts), default=1.0)
         return distances, sum(max(counts[a], counts[b]) > 1 for a, b in pairs), refused, truncated
 
     def _count_parts(self, text: str) -> int:
-        """The number of equal parts of a text of which each fits into the model's window."""
+        """Return the number of equal parts of a text that each fit into the model's window."""
         limit = self._model.limit
         count = -(-len(text) // self.max_chars) or 1
         if limit is None:
@@ -180,7 +170,7 @@ class EmbeddingReward(TextReward):
         return count
 
     def _in_parts(self, prediction: str, target: str, counts: Mapping[str, int]) -> list[tuple[str, str]]:
-        """The parts to compare; none of a prediction that is far too long, so that its time is bounded by the observation's."""
+        """Return the parts to compare; none for a prediction that is far too long, so that the observation bounds the time."""
         predicted, observed = counts[prediction], counts[target]
         if predicted == observed == 1:
             return [(prediction, target)]
@@ -192,7 +182,7 @@ class EmbeddingReward(TextReward):
         return list(zip(equal_parts(prediction, count), equal_parts(target, count), strict=True))
 
     def _cosines(self, pairs: list[tuple[str, str]]) -> list[float | None]:
-        """The cosine of each pair; None where the model refuses one of its texts."""
+        """Return the cosine of each pair; None if the model refuses one of its texts."""
         cosines: list[float | None] = [float(a == b) for a, b in pairs]
         different = [row for row, (a, b) in enumerate(pairs) if a and b and a != b]
         if not different:
@@ -210,21 +200,21 @@ class EmbeddingReward(TextReward):
         return cosines
 
     def _vectors(self, predicted: list[str], observed: list[str]) -> dict[str, Tensor]:
-        """Unit vectors by text, without the texts that the model refuses."""
+        """Return unit vectors by text, without the texts that the model refuses."""
         keys = {text: _key(text) for text in dict.fromkeys(observed)}
         kept = {text: self._targets[key] for text, key in keys.items() if key in self._targets}
         vectors = {text: vector for text, (vector, _) in kept.items()}
-        self._beginnings |= {text for text, (_, beginning) in kept.items() if beginning}
+        self._truncated |= {text for text, (_, truncated) in kept.items() if truncated}
         missing = [text for text in dict.fromkeys((*observed, *predicted)) if text not in vectors]
         if missing:
             answers = zip(missing, self._model(missing), strict=True)
             vectors |= {text: normalize(vector, dim=0) for text, vector in answers if vector is not None}
-            self._beginnings |= self._model.beginnings
+            self._truncated |= self._model.truncated
         for text, key in keys.items():
             if text not in vectors:
                 continue
             # a copy, because a view keeps its whole batch alive
-            self._targets.setdefault(key, (vectors[text].clone(), text in self._beginnings))
+            self._targets.setdefault(key, (vectors[text].clone(), text in self._truncated))
             self._targets.move_to_end(key)
         while len(self._targets) > self.cache_size:
             self._targets.popitem(last=False)
@@ -234,7 +224,7 @@ class EmbeddingReward(TextReward):
 class _Local:
     """A model of sentence-transformers in this process."""
 
-    beginnings: frozenset[str] = frozenset()  # it sees all of every text
+    truncated: frozenset[str] = frozenset()
 
     def __init__(self, model: str, batch_size: int, device: str | None) -> None:
         try:
@@ -249,11 +239,11 @@ class _Local:
         self.limit: int | None = self.model.get_max_seq_length()  # tokens of a text
 
     def tokens(self, text: str) -> int:
-        """The number of tokens of a text, with those that the model adds."""
+        """Return the number of a text's tokens, with those that the model adds."""
         return len(self.model.tokenizer(text, truncation=False, verbose=False)["input_ids"])
 
     def __call__(self, texts: list[str]) -> list[Tensor | None]:
-        """Their embeddings: (dimensions,) each, float32 on the CPU."""
+        """Return the texts' embeddings: (dimensions,) each, float32 on the CPU."""
         vectors = self.model.encode(texts, batch_size=self.batch_size, convert_to_tensor=True, show_progress_bar=False)
         return list(torch.as_tensor(vectors).float().cpu())
 
@@ -261,35 +251,29 @@ class _Local:
 class _Remote:
     """A model behind a server. Several batches are requested at the same time."""
 
-    limit: int | None = None  # of a server nobody knows it
+    limit: int | None = None  # a server's is not known
 
     def tokens(self, text: str) -> int:
         raise NotImplementedError
 
     def __init__(self, base_url: str, model: str, batch_size: int, truncate: bool, settings: Mapping[str, Any]) -> None:
-        usual = {
-            "temperature": None,
-            "max_tokens": None,
-            "seed": None,
-            "max_reply": max(MAX_REPLY, batch_size * _MAX_EMBEDDING),
-        }
-        try:
-            self.server = Server(base_url, model, **{**usual, **settings})
-        except TypeError as error:
-            raise UserError(f"server: {error}") from None
+        max_reply = max(MAX_REPLY, batch_size * _MAX_EMBEDDING)
+        usual = {"temperature": None, "max_tokens": None, "seed": None, "max_reply": max_reply}
+        address = {"base_url": base_url, "model": model}
+        self.server = Server(ServerOptions.read({**usual, **settings, **address}, "server"))
         self.batch_size, self.truncate = batch_size, truncate
-        self.beginnings: set[str] = set()  # texts of the last call that were truncated
+        self.truncated: set[str] = set()  # texts of the last call
         self.dimensions = 0  # of the first embedding; all others must have as many
         self._failure = Failure("refused", "")  # the last one
-        self._taken = ""  # a text that the server gave an embedding of
-        self._mixed = False  # whether an embedding had other dimensions than the first: no fault of a text
+        self._accepted = ""  # a text that the server embedded before
+        self._mixed = False  # whether an embedding's dimensions differed from the first's: no fault of a text
 
     def __call__(self, texts: list[str]) -> list[Tensor | None]:
-        """Their embeddings: (dimensions,) each, float32; None for a text that the server refuses, or fails on.
+        """Return the texts' embeddings: (dimensions,) each, float32; None for a text that the server refuses or fails on.
 
-        A request fails whole, though one text of it may be too long for the server: its texts are asked for one by one, and with
-        `truncate` those that are refused then a last time. Where none of them is taken, a text that was taken before tells
-        whether it is the texts or the server.
+        A request fails whole, though only one of its texts may be too long. Its texts are then requested one by one, and with
+        `truncate` the refused ones a last time. If none succeeds, a text that succeeded before tells whether the texts or the
+        server are to blame.
         """
         batches = [texts[start : start + self.batch_size] for start in range(0, len(texts), self.batch_size)]
         answers = self._ask(batches)
@@ -297,30 +281,28 @@ class _Remote:
         single = dict(zip(alone, self._ask([[text] for text in alone]), strict=True))
         long = [text for text, answer in single.items() if answer is None and self.truncate]
         single |= zip(long, self._ask([[text] for text in long], _TRUNCATED), strict=True)
-        self.beginnings = {text for text in long if single[text] is not None}
+        self.truncated = {text for text in long if single[text] is not None}
         vectors: list[Tensor | None] = []
         for batch, answer in zip(batches, answers, strict=True):
             if answer is None:
                 vectors += [None if (one := single[text]) is None else one[0] for text in batch]
             else:
                 vectors += list(answer)
-        taken = [text for text, one in zip(texts, vectors, strict=True) if one is not None]
-        if not taken and (not self._taken or self._ask([[self._taken]]) == [None]):
+        accepted = [text for text, one in zip(texts, vectors, strict=True) if one is not None]
+        if not accepted and (not self._accepted or self._ask([[self._accepted]]) == [None]):
             raise self._error(self._failure)
-        self._taken = next((text for text in taken if text not in self.beginnings), self._taken)
+        self._accepted = next((text for text in accepted if text not in self.truncated), self._accepted)
         return vectors
 
     def _ask(self, batches: list[list[str]], fields: Mapping[str, Any] | None = None) -> list[Tensor | None]:
-        """The embeddings of each batch; None where the server fails, perhaps on what it holds."""
+        """Return each batch's embeddings; None if the server fails, perhaps because of a text."""
         answers: list[Tensor | None] = []
         for size, group in groupby(batches, len):  # only the last batch may be smaller
             bodies = [self._body(batch) | dict(fields or {}) for batch in group]
             for answer in self.server.post("/embeddings", bodies, partial(self._read, size)):
                 if not isinstance(answer, Failure):
                     answers.append(answer)
-                elif not self._mixed and (
-                    answer.kind in _PERHAPS_THE_TEXT or answer.message.startswith(_ABOUT_THE_TEXT)
-                ):
+                elif not self._mixed and (answer.kind in _TEXT_MAY_FAIL or answer.message.startswith(_TEXT_REFUSED)):
                     self._failure = answer
                     answers.append(None)
                 else:
@@ -328,10 +310,10 @@ class _Remote:
         return answers
 
     def _error(self, failure: Failure) -> UserError:
-        too_long = failure.message.startswith(_ABOUT_THE_TEXT) and not self.truncate
+        too_long = failure.message.startswith(_TEXT_REFUSED) and not self.truncate
         hint = "; if the texts are too long for the model, write truncate: true" if too_long else ""
         return UserError(
-            f"{self.server.base_url}: no embeddings of {self.server.model!r}, with up to {self.server.max_retries} "
+            f"{self.server.base_url}: no embeddings of {self.server.model!r}, with up to {self.server.options.max_retries} "
             f"retries (the last answer: {failure.kind}, {failure.message}){hint}"
         )
 
@@ -339,7 +321,7 @@ class _Remote:
         return {"model": self.server.model, "input": batch, "encoding_format": "float", **self.server.parameters}
 
     def _read(self, count: int, answer: Any) -> Tensor:
-        """The embeddings of a batch: (count, dimensions). Its errors are those that `Server.post` counts as malformed."""
+        """Convert an answer to a batch's embeddings: (count, dimensions). `Server.post` counts its errors as malformed."""
         rows = sorted(answer["data"], key=itemgetter("index"))
         if [row["index"] for row in rows] != list(range(count)):
             raise ValueError("not an embedding for each text")
@@ -352,12 +334,12 @@ class _Remote:
         vectors = torch.stack([torch.frombuffer(one, dtype=torch.float32) for one in lists])
         if not vectors.isfinite().all():
             raise ValueError("an embedding with a number that is not finite")
-        self.dimensions = dimensions  # in the client's loop only, so that no two batches can be the first
+        self.dimensions = dimensions  # set in the client's loop only, so that no two batches can be the first
         return vectors
 
 
 def equal_parts(text: str, count: int) -> list[str]:
-    """A text in `count` parts of about as many characters each, between words where it has some."""
+    """Split a text into `count` parts of about as many characters each, between words if possible."""
     ends = [0]
     for part in range(1, count):
         place = len(text) * part // count
@@ -367,17 +349,17 @@ def equal_parts(text: str, count: int) -> list[str]:
 
 
 def _differ(a: str, b: str) -> int:
-    """Where two texts begin to differ, two or three words earlier."""
+    """Return where two texts begin to differ, two or three words earlier."""
     place = next((place for place, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
     space = a.rfind(" ", 0, max(0, place - _CONTEXT))
     return max(space, 0)
 
 
 def _clean(text: str) -> str:
-    """The text without white space at the ends and with lone surrogates replaced, which no tokenizer accepts."""
+    """Strip a text and replace lone surrogates, which no tokenizer accepts."""
     return text.strip().encode(errors="replace").decode()
 
 
 def _key(text: str) -> bytes:
-    """A hash, so that the cache does not keep long texts."""
+    """Hash a text, so that the cache does not keep long texts."""
     return hashlib.blake2b(text.encode(), digest_size=16).digest()

@@ -3,8 +3,8 @@
     R = R_outcome · N_effective / N − format penalty − turn penalty · T − action penalty · N       WMAct, equation 4
     R_t = γ^(T−1−t) · R                                                            the terminal reward, at turn t
 
-N is the number of actions of an episode and T that of its turns; an action is effective when it changes the state. The paper's
-step penalty, a row of its ablation, is the turn penalty here. Choices that the paper leaves open are named where they are made.
+An episode has N actions and T turns; an action is effective if it changes the state. The paper's step penalty, a row of its
+ablation, is the turn penalty here. Choices that the paper leaves open are marked where they are made.
 """
 
 import math
@@ -18,7 +18,7 @@ from wm_plugin.errors import UserError, shown
 def rescale_by_effective_actions(
     outcomes: Sequence[float], effective: Sequence[int], actions: Sequence[int]
 ) -> list[float]:
-    """The outcome times the share of effective actions (WMAct, equation 4); an episode without actions gets 0.
+    """Multiply each outcome by the share of effective actions (WMAct, equation 4); an episode without actions gets 0.
 
     Args:
         outcomes: one per episode.
@@ -39,15 +39,12 @@ def rescale_by_effective_actions(
 
 
 def discounted(rewards: Sequence[float], turns: Sequence[int], gamma: float = 1.0) -> list[list[float]]:
-    """The discounted terminal reward of each turn of each episode: γ^(T−1−t) · R. With γ = 1 every turn gets all of R.
+    """Return the discounted terminal reward of each turn of each episode, γ^(T−1−t) · R. With γ = 1 every turn gets all of R.
 
     Args:
         rewards: one per episode.
         turns: T of each episode; 0 gives an empty list.
         gamma: γ, in [0, 1].
-
-    Raises:
-        UserError: the lengths differ, or γ is not in [0, 1].
     """
     _same_length(rewards=rewards, turns=turns)
     _check_gamma(gamma)
@@ -59,23 +56,20 @@ def discounted(rewards: Sequence[float], turns: Sequence[int], gamma: float = 1.
 
 @dataclass
 class EpisodeReward:
-    """The reward of an episode from its outcome and its counts.
+    """An episode's reward from its outcome and its counts.
 
     Args:
         rescale: multiply the outcome by the share of effective actions.
-        format_penalty: subtracted once from an episode with an invalid action. The paper calls it small without a number. Once,
+        format_penalty: subtracted once from an episode with an invalid action; the paper calls it small without a number. Once,
             because a penalty for each action would outweigh the outcome of a long episode.
         turn_penalty: subtracted for each turn. The paper's ablation has 0.1.
-        action_penalty: subtracted for each action; ours. A tenth an action is more than a solution of ten actions can earn.
-        gamma: an episode of T turns gets γ^(T−1) · R, the value of `discounted` at its first turn; 1 in the paper. Discounting by
-            the algorithm itself, such as GAE's per token, comes on top.
+        action_penalty: subtracted for each action; not in the paper. 0.1 is more than a solution of ten actions can earn.
+        gamma: an episode of T turns gets γ^(T−1) · R, the value of `discounted` at its first turn; 1 in the paper. Discounting
+            by the algorithm itself, such as GAE's per token, comes on top.
 
     Attributes:
-        figures: of the last call: `outcome`, the mean; `effective_share` of the actions; `invalid_episodes`, the share of
+        figures: of the last call: the mean `outcome`, the `effective_share` of the actions, and `invalid_episodes`, the share of
             episodes with an invalid action.
-
-    Raises:
-        UserError: a setting is invalid.
     """
 
     rescale: bool = True
@@ -104,12 +98,10 @@ class EpisodeReward:
         turns: Sequence[int] | None = None,
         **_columns: Any,
     ) -> list[float]:
-        """One reward per episode.
+        """Return one reward per episode.
 
         Args:
-            outcomes: one per episode.
-            actions: number of all actions per episode, including no-ops and invalid ones.
-            effective: number of actions that changed the state, per episode.
+            outcomes, actions, effective: as in `rescale_by_effective_actions`.
             invalid: number of actions that the world refused, per episode; None means none.
             turns: T of each episode, needed for a turn penalty and if γ < 1. An episode without turns is not discounted.
 
@@ -119,8 +111,8 @@ class EpisodeReward:
         invalid = [0] * len(outcomes) if invalid is None else invalid
         if turns is None and (self.gamma < 1 or self.turn_penalty):
             reason = "gamma is below 1" if self.gamma < 1 else "turn_penalty is set"
-            raise UserError(f"{reason}, and the turns of the episodes are not known")
-        turns = [1] * len(outcomes) if turns is None else turns  # of which nothing depends then
+            raise UserError(f"{reason}, but the column of turns is missing")
+        turns = [1] * len(outcomes) if turns is None else turns  # unused then
         _same_length(outcomes=outcomes, actions=actions, effective=effective, invalid=invalid, turns=turns)
         rescaled = rescale_by_effective_actions(outcomes, effective, actions)
         rewards = [

@@ -8,12 +8,12 @@ class ExactReward(TextReward):
     """1 for equal texts, else 0.
 
     Args:
-        strip: ignore white space at the ends.
+        strip: ignore surrounding white space.
         ignore_case: ignore case.
-        ignore_whitespace: treat every run of white space as one space, and ignore it at the ends.
-        json: compare JSON values as values: layout and the order of keys do not matter, and 1 equals 1.0. If one text is not
-            JSON, the texts are compared.
-        tag: see `TaggedReward`. Extraction strips white space.
+        ignore_whitespace: treat every run of white space as one space, and ignore surrounding white space.
+        json: compare JSON values as values, so that layout and key order do not matter and 1 equals 1.0. If either text is not
+            JSON, compare the texts.
+        tag: see `TaggedReward`.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""Takes the prediction out of a model's output: reasoning stands in `<think>`, the prediction in a tag or after the reasoning.
+"""Extract the prediction from a model's output: reasoning stands in `<think>`, the prediction in a tag or after the reasoning.
 
-A reward must see nothing but the prediction, because a model could influence it by anything else it writes, such as praise of its
-prediction. The rules are therefore strict, and an output that breaks them has no prediction.
+A reward must see nothing but the prediction: anything else that the model writes, such as praise of its prediction, could
+influence it. The rules are therefore strict, and an output that breaks them has no prediction.
 
     <think> ... </think> <next_state> ... </next_state>      RWML
     <predicted_observation> ... </predicted_observation>     Qwen-AgentWorld
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from wm_plugin.errors import UserError, shown
 
-# The tokens by which chat templates end a turn, if a host left them in the text.
+# End-of-turn tokens of chat templates, in case a host left them in the text.
 _ENDS = (
     "<|im_end|>",
     "<|endoftext|>",
@@ -29,14 +29,14 @@ _ENDS = (
     "</s>",
     "<｜end▁of▁sentence｜>",
 )
-# Matched from the end of a text, which takes linear time; it always matches. `+` after a repetition keeps no way back, which
-# would take 90 bytes for each character.
+# Matched on the reversed text, in linear time. The possessive quantifiers keep no backtracking state, which would take 90 bytes
+# a character.
 _ENDS_BACKWARDS = re.compile(rf"(?:\s++|{'|'.join(re.escape(mark[::-1]) for mark in _ENDS)})*+")
 _NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
 
 class Prediction(NamedTuple):
-    """The parts of an output, without white space at their ends.
+    """The parts of an output, without surrounding white space.
 
     Attributes:
         reasoning: the text in `<think>`, without the tags.
@@ -48,17 +48,16 @@ class Prediction(NamedTuple):
 
 
 def extract(text: str, tag: str = "next_state") -> Prediction:
-    """The reasoning and the prediction in a model's output. Any text is accepted, in time linear in its length.
+    """Split a model's output into reasoning and prediction. Accepts any text; takes linear time.
 
     * Reasoning ends at the last `</think>`. Its `<think>` may be missing, because some chat templates put it into the prompt.
-    * A `<think>` after that is never closed, and all that follows it is reasoning too.
-    * A tag inside the reasoning does not hold a prediction.
+    * A `<think>` after that is never closed, and everything after it is reasoning too.
+    * A tag inside the reasoning holds no prediction.
     * Of several `<tag>` the last one counts, even inside another. It ends at the next `</tag>` or, without one, at the end of the
       text or at an end-of-turn token there, such as `<|im_end|>`.
     * Without a `<tag>` after the reasoning there is no prediction.
 
     Args:
-        text: the whole output.
         tag: the tag's name without angle brackets. Empty: everything after the reasoning is the prediction.
     """
     before, _, answer = text.rpartition("</think>")
@@ -76,11 +75,7 @@ def extract(text: str, tag: str = "next_state") -> Prediction:
 
 
 def check_tag(tag: str | None) -> None:
-    """Check that this can be a tag; None and an empty text can.
-
-    Raises:
-        UserError: it is not a name.
-    """
+    """Raise a UserError unless this can be a tag's name; None and an empty text can."""
     if tag and not _NAME.fullmatch(tag):
         raise UserError(
             f"tag is {shown(tag)}; write its name without angle brackets, such as next_state, or '' for none"

@@ -1,7 +1,7 @@
-"""A reward as a trainer calls it: the columns that it gets, the scores that it may return, its figures' names in metrics.
+"""Calls a reward as a trainer does: which columns it gets, which scores it may return, how its figures are named in metrics.
 
-TRL and verl hand over different columns in different ways, but mean the same by them. The rules are here, once; the adapters
-`wm_plugin.trl.rewards` and `wm_plugin.verl.rewards` only carry texts, columns and scores.
+TRL and verl pass different columns in different ways. The rules are here, once; the adapters `wm_plugin.trl.rewards` and
+`wm_plugin.verl.rewards` only carry texts, columns and scores.
 """
 
 import inspect
@@ -21,16 +21,16 @@ class RewardError(RuntimeError):
 
 
 class HostedReward:
-    """A reward that can be called with all columns of a host; those that its signature does not take are left out.
+    """A reward that can be called with all of a host's columns; those not in its signature are left out.
 
     Args:
         name: for messages.
         function: the reward: a function or an instance, sync or async.
-        label: in metrics; None: the last part of `name`, `Mine` of package.module:Mine.
-        optional: whether the host leaves a row out where the score is None or NaN.
+        label: its name in metrics; None: the last part of `name`, `Mine` of package.module:Mine.
+        optional: whether the host leaves a row out if its score is None or NaN.
 
     Attributes:
-        call_async: the reward's own method of this name, which does not block an event loop; None if it has none.
+        call_async: the reward's own method of this name, which does not block an event loop; None without one.
 
     Raises:
         UserError: the reward does not take predictions and targets first, or it has no tag although it can extract predictions.
@@ -52,17 +52,17 @@ class HostedReward:
         self._takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
 
     def __call__(self, predictions: list[str], targets: list[str], /, **columns: Any) -> Any:
-        """The reward's own result, of the columns that it takes."""
+        """Call the reward with the columns that it takes."""
         return self.function(predictions, targets, **self.columns(columns))
 
     @property
     def is_async(self) -> bool:
-        """Whether calling the reward gives something to await."""
+        """Whether calling the reward returns an awaitable."""
         function: Any = self.call_async or self.function
         return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
     def columns(self, available: Mapping[str, Any]) -> dict[str, Any]:
-        """The columns that the reward takes, never one with the name of its predictions or targets.
+        """Select the columns that the reward takes, never one with the name of its predictions or targets.
 
         Raises:
             UserError: the reward needs a column that is not available.
@@ -73,26 +73,21 @@ class HostedReward:
         return {name: values for name, values in available.items() if name in takes}
 
     def check_column(self, name: str, available: Mapping[str, Any]) -> None:
-        """Check that a column is there that the reward needs.
-
-        Raises:
-            UserError: it is missing.
-        """
+        """Raise a UserError unless a column that the reward needs is available."""
         if name not in available:
             raise UserError(f"reward {self.name} needs the column {name!r}{nearest(name, available)}")
 
     @property
     def figures(self) -> dict[str, float]:
-        """The figures of the reward's last call, by their names in metrics."""
+        """Return the figures of the reward's last call, by their names in metrics."""
         figures = getattr(self.function, "figures", None) or {}
         return {f"{FIGURES}{self.label}/{name}": float(value) for name, value in figures.items()}
 
     def outcomes(self, result: Any, count: int) -> list[float | RewardError | None]:
-        """One outcome per row of a call: its score, None to leave it out, or an error.
+        """Return one outcome per row of a call: its score, None to leave it out, or an error.
 
         Args:
-            result: what the reward returned: a list, tuple, array or tensor of numbers; or the exception that it raised.
-            count: the number of rows.
+            result: what the reward returned (a list, tuple, array or tensor of numbers), or the exception that it raised.
         """
         values = result.tolist() if hasattr(result, "tolist") else result
         if isinstance(values, BaseException):
@@ -103,7 +98,7 @@ class HostedReward:
             reason = f"returned {len(values)} scores for {count} predictions; write one for each"
         else:
             return [self._outcome(value) for value in values]
-        return [self._error(reason, values) for _ in range(count)]  # one object per row: an error collects tracebacks
+        return [self._error(reason, values) for _ in range(count)]  # one each: an error collects tracebacks
 
     def _outcome(self, value: Any) -> float | RewardError | None:
         number = _as_float(value)
@@ -127,7 +122,7 @@ class HostedReward:
 
 
 def short_name(path: str) -> str:
-    """`Mine` of package.module:Mine, `rouge` of rouge."""
+    """Return `Mine` of package.module:Mine, `rouge` of rouge."""
     return path.replace(":", ".").rpartition(".")[2]
 
 

@@ -1,9 +1,9 @@
 """A judge's rubric with rules as its anchor (Qwen-AgentWorld, section 3.4.1).
 
-    R = (9 · rubric + 1 · rule) / 10        rubric: the mean of five scores · 5, in [5, 25]; 0 where the judge fails
-                                            rule: 25 where the row's verifier holds, else 0
+    R = (9 · rubric + 1 · rule) / 10        rubric: the mean of five scores · 5, in [5, 25]; 0 if the judge fails
+                                            rule: 25 if the row's verifier holds, else 0
 
-No text can persuade the rule: even if the judge gives full marks, a prediction that breaks its rule gets at most 22.5 of 25.
+No text can persuade the rule: even at full marks, a prediction that breaks its rule gets at most 22.5 of 25.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ from typing import Any, get_args
 
 from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.rewards.base import TaggedReward, mean
+from wm_plugin.rewards.make import build
 from wm_plugin.rewards.rubric import RubricReward, Scale
 from wm_plugin.rewards.rules import RuleReward
 
@@ -32,8 +33,8 @@ class HybridReward(TaggedReward):
         tag: see `TaggedReward`. It serves both parts, which have no tag of their own.
 
     Attributes:
-        figures: the rubric's; the rules', prefixed with `rules/`; `hybrid/rubric`, the rubric's mean; and `hybrid/rule`, the
-            rule's mean over rows with a verifier. Both means are on the paper's scale.
+        figures: the rubric's; the rules', prefixed with `rules/`; and on the paper's scale `hybrid/rubric`, the rubric's mean,
+            and `hybrid/rule`, the rule's mean over rows with a verifier.
     """
 
     def __init__(
@@ -62,7 +63,6 @@ class HybridReward(TaggedReward):
         self.weights, self.scale = tuple(weights), scale
 
     def __call__(self, predictions: Sequence[str | None], targets: Sequence[str], **columns: Any) -> list[float]:
-        """One score per row, in order."""
         texts = self.extracted(predictions, targets)
         verdicts = self.rules.verdicts(texts, targets, **columns)
         return self._combined(self.rubric(texts, targets, **columns), verdicts)
@@ -70,7 +70,7 @@ class HybridReward(TaggedReward):
     async def call_async(
         self, predictions: Sequence[str | None], targets: Sequence[str], **columns: Any
     ) -> list[float]:
-        """`__call__` for code inside an event loop, without blocking it."""
+        """Do what `__call__` does, inside an event loop and without blocking it."""
         texts = self.extracted(predictions, targets)
         verdicts = await asyncio.to_thread(self.rules.verdicts, texts, targets, **columns)
         return self._combined(await self.rubric.call_async(texts, targets, **columns), verdicts)
@@ -96,7 +96,4 @@ def _part(name: str, kind: type[Any], value: Any) -> Any:
         return value
     if not isinstance(value, Mapping):
         raise UserError(f"{name} is {shown(value)}; write a {kind.__name__}, or its arguments")
-    try:
-        return kind(**value)
-    except TypeError as error:
-        raise UserError(f"{name}: {error}") from None
+    return build(kind, value, name)

@@ -10,14 +10,11 @@ NO_JSON = object()
 
 
 class JsonMatchReward(TextReward):
-    """The share of equal leaves among all leaves of both values: 1 only for equal values.
+    """The share of equal leaves among all leaves of both values; 1 only for equal values.
 
     A leaf is a text, a number, true, false, null, or an empty object or list, together with its place: keys by name, items of a
-    list by index. 1 equals 1.0, but not true. A prediction that is not JSON gets 0; if the observation is not JSON either, an
-    equal text gets 1.
-
-    Args:
-        tag: see `TaggedReward`.
+    list by index. 1 equals 1.0 but not true. A prediction that is not JSON scores 0; if the observation is not JSON either, equal
+    texts score 1.
 
     Attributes:
         figures: also `missing`, `extra` and `changed`: the shares of leaves that only the observation has, that only the
@@ -46,7 +43,7 @@ class JsonMatchReward(TextReward):
 
 @dataclass
 class Leaves:
-    """Numbers of leaves that are equal in two values, missing in the first, extra in the first, or changed."""
+    """Counts of leaves that are equal in two values, missing in the first, extra in the first, or changed."""
 
     same: int = 0
     missing: int = 0
@@ -55,7 +52,7 @@ class Leaves:
 
     @property
     def total(self) -> int:
-        """All leaves of both values, at least 1."""
+        """Return the number of leaves of both values, at least 1."""
         return self.same + self.missing + self.extra + self.changed
 
     @property
@@ -65,10 +62,7 @@ class Leaves:
 
 
 def parse(text: str) -> Any:
-    """The JSON value of a text, or NO_JSON.
-
-    NO_JSON, too: NaN, infinities and numbers beyond a float's range, a key twice, and what is out of `untrusted`'s bounds.
-    """
+    """Parse a text's JSON value, strictly (`untrusted.loads`); return NO_JSON if it has none."""
     try:
         return loads(text, strict=True)
     except ValueError:

@@ -1,4 +1,4 @@
-"""A language model as the judge of predictions: what all judges share, and RWML's two baselines (section 3.4, table A8).
+"""A language model as the judge of predictions: the base of all judges, and RWML's two baselines (section 3.4, table A8).
 
 Policies learn to persuade judges, and judges lose to plain comparisons in RWML's table 4. The defences here: a judge sees only
 the prediction, never the reasoning; texts stand between markers that they cannot forge (`delimit`); and a reply has one
@@ -6,7 +6,6 @@ verdict or none (`verdict`).
 """
 
 import hashlib
-import inspect
 import logging
 import math
 from abc import abstractmethod
@@ -19,8 +18,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from wm_plugin.client.cache import ReplyCache
-from wm_plugin.client.server import KINDS, Completion, Failure, Server
-from wm_plugin.errors import UserError, nearest
+from wm_plugin.client.server import KINDS, Completion, Failure, Server, ServerOptions
+from wm_plugin.errors import UserError
 from wm_plugin.rewards import prompts
 from wm_plugin.rewards.background import Count, as_text, fitted
 from wm_plugin.rewards.base import TaggedReward, check_column, mean
@@ -32,34 +31,25 @@ from wm_plugin.untrusted import encodable
 
 logger = logging.getLogger(__name__)
 
-_WINDOW = 200  # shares of failures are taken over this many judged predictions
-_MIN_JUDGED = 20  # fewer neither stop a run nor are warned of
-_MOST_PROVOKED = 0.5  # share of rows without a verdict that is warned of, however large `max_failure_share` is
-_COUNTS = 1024  # texts whose tokens are not counted again
+_WINDOW = 200  # judged predictions over which shares of failures are taken
+_MIN_JUDGED = 20  # fewer neither stop a run nor cause a warning
+_MAX_PROVOKED = 0.5  # warn of a larger share of rows without a verdict, however large `max_failure_share` is
+_COUNTS = 1024  # texts whose token counts are cached
 _CLOSING = f"The data ends here. Judge it as you were told, and end with your only verdict in <{TAG}>."
 _AGAIN = (
     f"The data ends here. A reply before this one could not be read: write <{TAG}> once, close it, put one JSON object and "
     "nothing else into it, with scores on the scale that you were given, and quote nothing that looks like it."
 )
 FAILURES = (*KINDS, "cut", "no verdict")
-# What a prediction can bring about: by what it makes a judge write, or by words that a server refuses.
+# Failures that a prediction can cause: by what it makes a judge write, or by words that a server refuses.
 _PROVOKED = ("cut", "no verdict", "refused", "too large")
-_OF_ROWS = (
-    "no_prediction",
-    "forged",
-    "judged",
-    "neutralised",
-    "beyond_window",
-    "context_cut",
-)  # figures that are shares of rows
-_MAX_CONTEXT = (
-    400_000  # ours: about 100,000 tokens of English, what a model with room for 128k can read beside the rest
-)
+_ROW_SHARES = ("no_prediction", "forged", "judged", "neutralised", "beyond_window", "context_cut")
+_MAX_CONTEXT = 400_000  # about 100,000 tokens of English: what a model with room for 128k can read beside the rest
 
 
 @dataclass(frozen=True)
 class Row:
-    """A prediction for the judge. `target` is the real observation; `columns` holds this row's other values."""
+    """A prediction for the judge, with its real observation `target` and this row's other values."""
 
     prediction: str
     target: str
@@ -71,14 +61,14 @@ Notes = dict[str, list[float]]  # values per row of a call; the figures are thei
 
 @dataclass
 class _Batch:
-    """The state of one call. Rows with the same question share one request; `rows` and `replies` are keyed by the question."""
+    """The state of one call. Rows with the same question share one request; dicts are keyed by the question."""
 
     rewards: list[float]
     notes: Notes
     rows: dict[str, list[tuple[int, Row]]] = field(default_factory=dict)
     replies: dict[str, Completion | Failure] = field(default_factory=dict)
-    keys: dict[str, str] = field(default_factory=dict)  # cache keys of the questions that the cache could not answer
-    again: set[str] = field(default_factory=set)  # the questions that were asked more than once
+    keys: dict[str, str] = field(default_factory=dict)  # cache keys of questions that the cache could not answer
+    again: set[str] = field(default_factory=set)  # questions asked more than once
     failures: Counter[str] = field(default_factory=Counter)
 
 
@@ -87,34 +77,33 @@ class JudgedReward(TaggedReward):
 
     Optional columns: `action` (text) and `context` (text or messages) are shown to the judge.
 
-    A row without a prediction gets 0 and is not sent. Where a reply is cut at its token limit, or has not exactly one verdict,
-    the judge is asked again, up to the server's `max_retries` times. A row without a verdict then gets `no_verdict`, by default
-    0, the lowest score, because a prediction can bring that about: by making the judge quote it, for example. For the same
-    reason such rows stop no run, even if all are; there is one warning when they are more than `max_failure_share`, or than
-    half, since a judge that is not up to its task looks the same. Requests that the server refuses and replies that are too
-    large are treated likewise, unless there is nothing else. A row whose call fails in any other way gets `failed`. The figures
-    count failures by kind.
+    A row without a prediction gets 0 and is not sent. If a reply is cut at its token limit, or has not exactly one verdict, the
+    judge is asked again, up to the server's `max_retries` times. A row that then has no verdict gets `no_verdict`, by default 0,
+    the lowest score, because a prediction can cause that: by making the judge quote it, for example. For the same reason such
+    rows stop no run, even if all are; one warning comes if they are more than `max_failure_share` or half, since a judge that
+    is not up to its task looks the same. Requests that the server refuses and replies that are too large count likewise, unless
+    there is nothing else. A row whose call fails in any other way gets `failed`.
 
-    A prediction with the tag of a verdict, where the observation has none, is not sent and gets `no_verdict`, too: a judge that
-    repeats it could not be told from one that gives its own.
+    A prediction with a verdict's tag, where the observation has none, is not sent and gets `no_verdict`: a judge that repeats
+    it could not be told from one that gives its own.
 
     Args:
         server: a `Server`, or its arguments as a mapping: {"base_url": ..., "model": ...}.
         prompt: the name of a prompt in this package, or the path of a Markdown file.
         tag: see `TaggedReward`. Without a tag the inputs must not contain reasoning, because the judge would see it.
         cache: a `ReplyCache`, or its path; None asks every time. Only replies with a verdict are stored.
-        structured: let the server hold the judge to the form of a verdict: requests have vLLM's `structured_outputs` with a
-            regular expression. The judge then writes nothing before its verdict, but for thoughts that the server takes out
+        structured: make the server hold the judge to the form of a verdict, by vLLM's `structured_outputs` with a regular
+            expression. The judge then writes nothing before its verdict, except thoughts that the server removes
             (vLLM's `--reasoning-parser`).
-        max_failure_share: stop the run when the server failed (no answer, an error status, an answer that is malformed) for more
-            than this share of the last 200 judged predictions (checked once there are 20). 1.0 never stops.
+        max_failure_share: stop the run if the server failed (no answer, an error status, a malformed answer) for more than this
+            share of the last 200 judged predictions (checked from 20 on). 1.0 never stops.
         failed: the reward of a row for which the server failed. NaN leaves the row out of TRL's mean.
         no_verdict: the reward of a row without a verdict. More than the lowest score, or NaN, would make it worth provoking: only
             for predictions that are not trained by this reward.
-        max_chars: the judge sees the first so many characters of the action and of each compared text. Where the compared
-            texts begin alike, it sees the part where they begin to differ, and it is told whether the rest is the same.
-        max_context_chars: so much of `context` fits the judge's model, in characters. A longer one loses its oldest turns
-            (see `background`), and the judge is told.
+        max_chars: the judge sees this many characters of the action and of each compared text. If the compared texts begin alike,
+            it sees the part where they begin to differ, and is told whether the rest is the same.
+        max_context_chars: characters of `context` that fit the judge's model. A longer one loses its oldest turns (see
+            `background`), and the judge is told.
         max_context_tokens: the same in tokens of the judge's `tokenizer`, instead of characters.
         tokenizer: a folder or a name on the Hub, for `max_context_tokens`.
 
@@ -122,8 +111,8 @@ class JudgedReward(TaggedReward):
         figures: metrics of the last call, always with the same keys. Shares of rows: `no_prediction`, `forged` (predictions with
             a verdict's tag), `judged` (by the server or the cache), `neutralised` (a text contained markers that had to be
             changed), `beyond_window` (a text was longer than `max_chars`), `context_cut` (a context was longer than fits). Shares
-            of judged rows: `failures/<kind>`, and `failure_share`, of all kinds. `cache_hit_share` and `asked_again` are shares
-            of questions. `server/...` are totals of the server since it was created.
+            of judged rows: `failures/<kind>`, and `failure_share`, of all kinds. Shares of questions: `cache_hit_share` and
+            `asked_again`. `server/...` are totals of the server since it was created.
 
     Raises:
         UserError: a setting is invalid; from a call: the server failed too often.
@@ -152,19 +141,18 @@ class JudgedReward(TaggedReward):
         super().__init__(tag=tag)
         if not 0 <= max_failure_share <= 1:
             raise UserError(f"max_failure_share is {max_failure_share}; write a share between 0 and 1")
-        sizes = {
-            "max_chars": max_chars,
-            "max_context_chars": max_context_chars,
-            "max_context_tokens": max_context_tokens,
-        }
-        for name, size in sizes.items():
+        for name, size in (
+            ("max_chars", max_chars),
+            ("max_context_chars", max_context_chars),
+            ("max_context_tokens", max_context_tokens),
+        ):
             if size is not None and size < 1:
                 raise UserError(f"{name} is {size}; write a number >= 1")
         if (max_context_tokens is None) is not (tokenizer is None):
             raise UserError(
                 "max_context_tokens and tokenizer go together: the tokens of the judge's own tokenizer are counted"
             )
-        self.server = server if isinstance(server, Server) else _server(server)
+        self.server = server if isinstance(server, Server) else Server(ServerOptions.read(server, "server"))
         self._fields = self._structured() if structured else {}  # of requests
         self.prompt, self._about_data = prompts.load(prompt or self.default_prompt), prompts.ours("data")
         self.cache = ReplyCache(cache) if isinstance(cache, str | Path) else cache
@@ -173,52 +161,50 @@ class JudgedReward(TaggedReward):
         self._context_limit = max_context_chars if max_context_tokens is None else max_context_tokens
         self._count: Count = len if tokenizer is None else _counter(tokenizer)
         self._recent: deque[str] = deque(maxlen=_WINDOW)  # the kind of failure, "" for success
-        self._last: dict[str, str] = {}  # what was said of the last failure of a kind
+        self._last: dict[str, str] = {}  # kind -> message of its last failure
         self._warned = False
 
     def __call__(self, predictions: Sequence[str | None], targets: Sequence[str], **columns: Any) -> list[float]:
-        """One score per row, in order."""
         batch, rows = self._begin(predictions, targets, columns)
-        rounds = self._rounds(batch, rows)
-        questions, seeds = next(rounds)
+        rounds, answers = self._rounds(batch, rows), None
         with suppress(StopIteration):
             while True:
-                questions, seeds = rounds.send(self._ask(questions, seeds))
+                questions, seeds = rounds.send(answers)
+                answers = self._ask(questions, seeds)
         return self._end(batch)
 
     async def call_async(
         self, predictions: Sequence[str | None], targets: Sequence[str], **columns: Any
     ) -> list[float]:
-        """`__call__` for code inside an event loop, without blocking it."""
+        """Do what `__call__` does, inside an event loop and without blocking it."""
         batch, rows = self._begin(predictions, targets, columns)
-        rounds = self._rounds(batch, rows)
-        questions, seeds = next(rounds)
+        rounds, answers = self._rounds(batch, rows), None
         with suppress(StopIteration):
             while True:
-                answers = await self.server.complete_async(questions, seeds=seeds, fields=self._fields)
                 questions, seeds = rounds.send(answers)
+                answers = await self.server.complete_async(questions, seeds=seeds, fields=self._fields)
         return self._end(batch)
 
     def _ask(self, questions: Iterable[list[Message]], seeds: list[int] | None) -> list[Completion | Failure]:
-        """The answers to questions, in order. `evaluation` keeps them in a file."""
+        """Answer questions, in order. `evaluation` overrides this to keep the answers in a file."""
         return self.server.complete(questions, seeds=seeds, fields=self._fields)
 
     @abstractmethod
     def _texts(self, row: Row) -> dict[str, str]:
-        """The texts that the judge compares, by their names in the prompt."""
+        """Return the texts that the judge compares, by their names in the prompt."""
 
     @abstractmethod
     def _read(self, row: Row, reply: str, notes: Notes) -> float | None:
-        """The reward that a reply stands for, None if it has no verdict."""
+        """Return the reward that a reply stands for, None if it has no verdict."""
 
     def _values(self) -> dict[str, str]:
-        """The keys of a verdict, with a regular expression of the value of each; empty if there is no `structured`."""
+        """Return a verdict's keys, each with a regular expression of its value; empty if `structured` is not supported."""
         return {}
 
     def _structured(self) -> dict[str, Any]:
         values = self._values()
         if not values:
-            raise UserError(f"structured: {type(self).__name__} does not say what its verdicts hold; leave it out")
+            raise UserError(f"structured: {type(self).__name__} does not define the form of its verdicts; leave it out")
         if "structured_outputs" in self.server.parameters:
             raise UserError(
                 "server: parameters has structured_outputs, which structured: true sets; leave out one of them"
@@ -226,11 +212,11 @@ class JudgedReward(TaggedReward):
         return {"structured_outputs": {"regex": pattern(values)}}
 
     def _without_judge(self, row: Row, notes: Notes) -> float | None:  # noqa: ARG002 - subclasses use them
-        """The reward of a row that needs no judge, None if it needs one."""
+        """Return the reward of a row that needs no judge, None if it needs one."""
         return None
 
     def _system(self, row: Row) -> str:  # noqa: ARG002 - subclasses use it
-        """The instructions for a row, without the notice about data."""
+        """Return a row's instructions, without the notice about data."""
         return self.prompt
 
     def _begin(
@@ -241,8 +227,7 @@ class JudgedReward(TaggedReward):
         used = {name: columns[name] for name in self.uses if columns.get(name) is not None}
         for name, values in used.items():
             check_column(name, values, targets)
-        names = (*_OF_ROWS, *self.measures)
-        batch = _Batch([0.0] * len(targets), {name: [] for name in names})
+        batch = _Batch([0.0] * len(targets), {name: [] for name in (*_ROW_SHARES, *self.measures)})
         rows = []
         for index, (text, target) in enumerate(zip(texts, targets, strict=True)):
             batch.notes["no_prediction"].append(text is None)
@@ -261,20 +246,20 @@ class JudgedReward(TaggedReward):
 
     def _rounds(
         self, batch: _Batch, rows: Sequence[tuple[int, Row]]
-    ) -> Generator[tuple[Iterable[list[Message]], list[int] | None], list[Completion | Failure], None]:
-        """Yields what to ask and with which seeds, and is sent the answers: of all questions, then of those without a verdict."""
+    ) -> Generator[tuple[Iterable[list[Message]], list[int] | None], Any, None]:
+        """Yield questions with their seeds, and receive the answers: first all questions, then those without a verdict."""
         answers = yield self._uncached(batch, rows), None
         missing = [name for name in batch.rows if name not in batch.replies]
         batch.replies |= dict(zip(missing, answers, strict=True))
         seed = self.server.parameters.get("seed")
-        for attempt in range(1, self.server.max_retries + 1):
+        for attempt in range(1, self.server.options.max_retries + 1):
             missing = [
                 name for name, answer in batch.replies.items() if self._is_unclear(batch.rows[name][0][1], answer)
             ]
             if not missing:
                 break
             batch.again.update(missing)
-            # A judge at temperature 0 gives the same reply to the same question, so both words and seed are others.
+            # A judge at temperature 0 repeats its reply to the same question, so both words and seed change.
             questions = (self._question(batch.rows[name][0][1], defaultdict(list), _AGAIN) for name in missing)
             seeds = [seed + attempt] * len(missing) if isinstance(seed, int) else None
             answers = yield questions, seeds
@@ -285,11 +270,11 @@ class JudgedReward(TaggedReward):
         return not isinstance(answer, Failure) and self._verdict(row, answer, defaultdict(list)) is None
 
     def _verdict(self, row: Row, answer: Completion, notes: Notes) -> float | None:
-        """The reward that an answer stands for. One that was cut may have been cut before the judge's own verdict."""
+        """Return the reward that an answer stands for; None if it was cut, perhaps before the judge's own verdict."""
         return None if answer.cut else self._read(row, answer.text, notes)
 
     def _uncached(self, batch: _Batch, rows: Sequence[tuple[int, Row]]) -> Iterable[list[Message]]:
-        """The questions for the server. Without a cache they are made one by one, when the server has a free slot."""
+        """Return the questions for the server. Without a cache they are made one by one, as the server has free slots."""
         questions = self._questions(batch, rows)
         if self.cache is None:
             return questions
@@ -298,7 +283,7 @@ class JudgedReward(TaggedReward):
         cached = self.cache.get(keys)
         by_name = dict(zip(batch.rows, keys, strict=True))
         replies = {name: Completion(cached[key]) for name, key in by_name.items() if isinstance(cached.get(key), str)}
-        # What the cache holds may be damaged, or written by a version that read verdicts otherwise.
+        # A cached reply may be damaged, or from a version that read verdicts differently.
         batch.replies = {
             name: reply for name, reply in replies.items() if not self._is_unclear(batch.rows[name][0][1], reply)
         }
@@ -325,7 +310,7 @@ class JudgedReward(TaggedReward):
         background = {name: text for name, text in (("context", context), ("action", action)) if text}
         blocks, changes = fenced(background | {name: shortened(text, self.max_chars) for name, text in texts.items()})
         notes["neutralised"].append(changes > 0)
-        # The notice about data comes last, so that it also follows a user's own prompt.
+        # The notice about data comes last, so that it follows a user's own prompt too.
         system = f"{self._system(row)}\n\n{self._about_data}"
         return [{"role": "system", "content": system}, {"role": "user", "content": f"{blocks}\n\n{closing}"}]
 
@@ -359,7 +344,7 @@ class JudgedReward(TaggedReward):
         rows, judged = len(batch.rewards), batch.failures.total()
         failures = {kind: batch.failures[kind] / judged if judged else 0.0 for kind in FAILURES}
         return {
-            **{name: sum(batch.notes[name]) / rows if rows else 0.0 for name in _OF_ROWS},
+            **{name: sum(batch.notes[name]) / rows if rows else 0.0 for name in _ROW_SHARES},
             **{name: mean(batch.notes[name]) for name in self.measures},
             "failure_share": sum(failures.values()),
             **{f"failures/{kind.replace(' ', '_')}": share for kind, share in failures.items()},
@@ -369,20 +354,20 @@ class JudgedReward(TaggedReward):
         }
 
     def _check(self) -> None:
-        """Stop the run where the server fails too often. A prediction may be refused by itself: that counts if all are."""
+        """Stop the run if the server fails too often. A prediction may be refused by itself: that counts if all are."""
         replied = any(kind not in KINDS for kind in self._recent)
         share, kinds = self._recently([kind for kind in KINDS if kind not in _PROVOKED or not replied])
         if share > self.max_failure_share:
             raise UserError(
                 f"{type(self).__name__}: {self.server.model} at {self.server.base_url} failed to judge {share:.0%} of the last "
                 f"{len(self._recent)} predictions ({kinds}), and max_failure_share is "
-                f"{self.max_failure_share:g}; mend the server, or raise it"
+                f"{self.max_failure_share:g}; fix the server, or raise it"
             )
 
     def _warn(self) -> None:
-        """Say once that many rows have no verdict. The policy may be the cause, so that it must not stop the run."""
+        """Warn once if many rows have no verdict. The policy may be the cause, so the run goes on."""
         share, kinds = self._recently(_PROVOKED)
-        if share > min(self.max_failure_share, _MOST_PROVOKED) and not self._warned:
+        if share > min(self.max_failure_share, _MAX_PROVOKED) and not self._warned:
             self._warned = True
             logger.warning(
                 "%s: %s at %s gave no verdict on %.0f%% of the last %d predictions (%s), which get %g. "
@@ -393,7 +378,7 @@ class JudgedReward(TaggedReward):
             )
 
     def _recently(self, kinds: Sequence[str]) -> tuple[float, str]:
-        """The share of the recent predictions that failed in one of these ways, and how; 0 if there are few."""
+        """Return the share of recent predictions that failed in one of these ways, and a summary; 0 if there are few."""
         failed = [kind for kind in self._recent if kind in kinds]
         if not failed or len(self._recent) < _MIN_JUDGED:
             return 0.0, ""
@@ -407,9 +392,7 @@ class JudgeReward(JudgedReward):
     These are RWML's baselines (table 4), which lose to the embedding distance.
 
     Args:
-        server: a `Server`, or its arguments as a mapping.
         binary: count every score below 1 as 0, and use the prompt `judge_binary` instead of `judge_real`.
-        prompt: another prompt, by name or path.
         settings: the other arguments of `JudgedReward`.
     """
 
@@ -433,24 +416,13 @@ class JudgeReward(JudgedReward):
         return score if score is None or not self.binary else float(score == 1.0)
 
 
-def _server(settings: Mapping[str, Any]) -> Server:
-    names = list(inspect.signature(Server).parameters)
-    for name in settings:
-        if name not in names:
-            raise UserError(f"server: there is no {name!r}{nearest(name, names)}")
-    for name in ("base_url", "model"):
-        if name not in settings:
-            raise UserError(f"server: {name} is missing; write server: {{base_url: http://host:port/v1, model: NAME}}")
-    return Server(**settings)
-
-
 def _known(value: Any) -> Any:
-    """A column's value; None for NaN, which some tables have where there is none."""
+    """Return a column's value; None for NaN, which some tables hold for missing values."""
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def _counter(name: str) -> Count:
-    """The number of tokens of a text, without special tokens. Rows of one group have the same turns, one after the other."""
+    """Return a counter of a text's tokens, without special tokens. It caches: rows of one group repeat the same turns."""
     tokenizer = load_tokenizer(name, field="tokenizer")
     return lru_cache(_COUNTS)(lambda text: len(tokenizer(encodable(text), add_special_tokens=False).input_ids))
 

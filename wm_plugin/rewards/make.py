@@ -5,13 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from wm_plugin.errors import UserError, nearest, shown
+from wm_plugin.errors import UserError, check_keys, nearest, shown
 
 Reward = Callable[..., Sequence[float]]
 
 
 def make(spec: Any, *, field: str = "reward") -> Reward:
-    """The reward that a config describes.
+    """Make the reward that a config describes.
 
     Args:
         spec: a reward; its name, or package.module:Name; or {"path": either of them, "kwargs": its arguments}.
@@ -27,48 +27,54 @@ def make(spec: Any, *, field: str = "reward") -> Reward:
     values = {"path": spec} if isinstance(spec, str) else spec
     if not isinstance(values, Mapping) or not isinstance(values.get("path"), str):
         raise UserError(f"{field} is {shown(spec)}; write a name, or {{path: NAME, kwargs: {{...}}}}")
-    for key in values.keys() - {"path", "kwargs"}:
-        raise UserError(f"{field} has no field {key!r}{nearest(key, ('path', 'kwargs'))}")
+    check_keys(field, values, ("path", "kwargs"))
     path, kwargs = values["path"], values.get("kwargs") or {}
     if not isinstance(kwargs, Mapping):
         raise UserError(f"{field}: kwargs is {shown(kwargs)}; write the arguments of {path} by name")
     reward = REWARDS.get(path)
     if inspect.isclass(reward):
-        try:
-            reward = reward(**kwargs)
-        except TypeError as error:
-            reason = _misfit(reward, kwargs) or error
-            raise UserError(f"{field}: {path} does not take these arguments: {reason}") from None
+        reward = build(reward, kwargs, f"{field}: {path} does not take these arguments")
     elif kwargs:
-        raise UserError(f"{field}: {path} is no class, which kwargs are for; leave them out, or name a class")
+        raise UserError(f"{field}: {path} is not a class, so it takes no kwargs; leave them out, or name a class")
     if not callable(reward):
         raise UserError(f"{field}: {path} cannot be called; name a function or a class of rewards")
     return reward  # type: ignore[no-any-return]
 
 
-def _misfit(reward: type, kwargs: Mapping[str, Any]) -> str | None:
-    """Which argument a class does not have, or is not given; None if its signature does not say."""
-    parameters = inspect.signature(reward).parameters.values()
-    names = [one.name for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
+def build(kind: Any, kwargs: Mapping[str, Any], where: str) -> Any:
+    """Instantiate a class with a config's arguments.
+
+    Args:
+        where: the beginning of the message.
+
+    Raises:
+        UserError: the class does not take these arguments; the message names the nearest one, or the missing one.
+    """
+    try:
+        return kind(**kwargs)
+    except TypeError as error:
+        raise UserError(f"{where}: {_misfit(kind, kwargs) or error}") from None
+
+
+def _misfit(kind: type, kwargs: Mapping[str, Any]) -> str | None:
+    """Say which argument is unknown or missing; None if the class's signature does not tell."""
+    parameters = inspect.signature(kind).parameters.values()
+    named = [one for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
+    names = [one.name for one in named]
     if not any(one.kind is one.VAR_KEYWORD for one in parameters):
         for name in kwargs:
             if name not in names:
                 return f"it has no {shown(name)}{nearest(name, names)}"
-    missing = [one.name for one in parameters if one.name in names and one.default is one.empty]
-    missing = [name for name in missing if name not in kwargs]
-    return f"it needs {', '.join(map(repr, missing))}" if missing else None
+    missing = [repr(one.name) for one in named if one.default is one.empty and one.name not in kwargs]
+    return f"it needs {', '.join(missing)}" if missing else None
 
 
 def check_tagged(reward: Any, name: str) -> None:
-    """Refuse a reward that would score a model's reasoning by mistake, because hosts hand over whole outputs.
-
-    Raises:
-        UserError: the reward can extract predictions, but has no tag.
-    """
+    """Raise a UserError if a reward can extract predictions but has no tag: given whole outputs, it would score the reasoning."""
     if getattr(reward, "tag", "") is None:
         raise UserError(
-            f"reward {name} has no tag, and a trainer hands over all that the model wrote; write kwargs: {{tag: next_state}}, or "
-            'tag: "" where the answer as a whole is the prediction'
+            f"reward {name} has no tag, and trainers pass whole outputs; write kwargs: {{tag: next_state}}, or "
+            'tag: "" if the whole answer is the prediction'
         )
 
 

@@ -1,7 +1,7 @@
 """ROUGE (Lin 2004), RWML's reward for tool results (§C.1): a tool's keys and values, in order.
 
-Equal to the F-measure of the package `rouge_score` without stemming, to the last bit, and many times faster: the longest common
-subsequence is rapidfuzz's, which works on bit vectors.
+Equal to the F-measure of the package `rouge_score` without stemming, to the last bit, and many times faster: rapidfuzz computes
+the longest common subsequence on bit vectors.
 """
 
 import re
@@ -20,24 +20,22 @@ from wm_plugin.rewards.base import TextReward
 Variant = Literal["rougeL", "rouge1", "rouge2"]
 Numbers = Literal["tokens", "exact"]
 _NUMBER = re.compile(
-    # between digits the first hyphen is no sign: 2024-01-31, 3-5, 3 - 5; nor is that of a list; in brackets a number is owed
+    # Between digits the first hyphen is no sign: 2024-01-31, 3-5, 3 - 5; nor is a list's. A number in brackets is negative.
     r"((?:(?<![\d-])|(?<=\d-))-++|(?<=[^\s\d-][^\S\n])-[^\S\n]|(?<!\w)\((?=[^()\s]{1,40}\)))?[$€£¥₹₩₽₺₪₫฿]?(?:"
-    r"(0x[0-9a-f]+|(?<=\bv)\d++\.\d++(?!\.\d))"  # also a version of two parts, whose last zero counts
+    r"(0x[0-9a-f]+|(?<=\bv)\d++\.\d++(?!\.\d))"  # hexadecimal, or a version of two parts, whose last zero counts
     r"|((?:\d+(?:,\d{3}(?!\d))*|(?<![.\d])(?=\.\d))(?:\.\d+)*)(e[+-]?\d++(?!\w))?)"
     r"|([²³¹¼-¾⁰-⁻₀-₋⅐-↉①-⒛⓪-⓿❶-➓㆒-㆕㈠-㈩㉈-㉏㉑-㉟㊀-㊉㊱-㊿]+)",  # powers, fractions, in circles: no digits for `int`
     re.IGNORECASE,
 )
 _SIGNS = str.maketrans("٫٬．", ".,.")
-# A sign or a bracket that a currency stands between: -EUR 31.50, (31.50 EUR); and a sign behind: 31.50-
+# A sign or a bracket apart from its number by a currency: -EUR 31.50, (31.50 EUR); and a sign behind: 31.50-
 _CURRENCY = r"(?:(?-i:[A-Z]{2,3})[$€£¥]?|[$€£¥₹₩₽₺₪₫฿]|eur|usd|gbp|jpy|chf|cny|inr|cad|aud)"
 _SIGN_BEFORE = re.compile(rf"(?:(?<![\w-])(-)-*+[^\S\n]?{_CURRENCY}|(\()[^\S\n]?{_CURRENCY}?)[^\S\n]?$", re.IGNORECASE)
 _SIGN_BEHIND = re.compile(rf"(?:[^\S\n]?{_CURRENCY})?(?:(-)-*+(?!\w)|[^\S\n]?(\)))", re.IGNORECASE)
-_NEAR = 12  # characters on each side of a number that its sign may be in
-_HIDDEN = re.compile(
-    r"[\x00-\x08\x0e-\x1f\x7f]|[^\x00-\x7f]"
-)  # what may be a dash by another name, or be seen by nobody
+_NEAR = 12  # characters on each side of a number to search for its sign
+_HIDDEN = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]|[^\x00-\x7f]")  # perhaps another dash, or invisible
 _BLANK = "\u115f\u1160\u2800\u3164\uffa0"  # letters and signs without ink
-_LARGEST = 1_000_000_000  # of the product of two numbers of tokens: about a second
+_LARGEST = 1_000_000_000  # product of two numbers of tokens: about a second
 _SPACED = bytes(code if code in b"abcdefghijklmnopqrstuvwxyz0123456789" else 32 for code in range(256))
 
 
@@ -45,20 +43,19 @@ class RougeReward(TextReward):
     """2PR/(P+R) over the tokens that both texts share: in the same order (rougeL), anywhere (rouge1), or as pairs (rouge2).
 
     As in the original, tokens are runs of a-z and 0-9 in lower case. A text without tokens, such as an empty or a Chinese one,
-    therefore gets 0 even against itself; the figure `no_tokens` is the share of predictions with such a target.
+    therefore scores 0 even against itself; the figure `no_tokens` is the share of predictions with such a target.
 
-    The time of rougeL is the product of the numbers of tokens. Above 10^9 (30,000 tokens each) texts are compared in parts of
-    equal number, the first part with the first one and so on, after their equal beginnings and ends: the score is then at most
-    the original's.
+    rougeL takes time by the product of the numbers of tokens. Above 10^9 (30,000 tokens each), texts are compared in parts of
+    equal number after their equal beginnings and ends; the score is then at most the original's.
 
     Args:
         variant: rougeL, rouge1 or rouge2.
         step: round to the nearest multiple of this, which steadies training; RWML has 0.2. 1 must be a multiple of it. Ties go
             up: 0.5 becomes 0.6. They are decided on the exact fraction, not on a float.
-        numbers: "exact" gives 0 to a prediction whose numbers are not those of the observation, in their order: a wrong amount in
-            a long result changes one token of many, which rounding hides. "tokens", the original, gives them no part of their
-            own. 31.5 is 31.50, 1,000 is 1000, and digits of another script are those that they stand for; (31.5), - 31.5,
-            -EUR 31.5 and 31.5- are other numbers, and so is v1.10 than v1.1. What else stands around one has no part in it.
+        numbers: "exact" scores 0 unless the prediction's numbers are the observation's, in order: a wrong amount in a long
+            result changes one token of many, which rounding hides. "tokens", the original, treats them as any token. 31.5 is
+            31.50, 1,000 is 1000, and digits of other scripts count as what they stand for; (31.5), - 31.5, -EUR 31.5 and 31.5-
+            are other numbers, and so is v1.10 than v1.1. Other surroundings do not matter.
         tag: see `TaggedReward`.
     """
 
@@ -74,9 +71,7 @@ class RougeReward(TextReward):
         if variant not in get_args(Variant):
             raise UserError(f"variant is {shown(variant)}{nearest(variant, get_args(Variant))}")
         if step is not None and not (0 < step <= 1 and abs(round(1 / step) * step - 1) < 1e-9):
-            raise UserError(
-                f"step is {shown(step)}; write a part of 1 that 1 is a multiple of, such as 0.2, or leave it out"
-            )
+            raise UserError(f"step is {shown(step)}; write a share that divides 1, such as 0.2, or leave it out")
         if numbers not in get_args(Numbers):
             raise UserError(f"numbers is {shown(numbers)}{nearest(numbers, get_args(Numbers))}")
         self.variant, self.step, self.numbers = variant, step, numbers
@@ -107,7 +102,7 @@ class RougeReward(TextReward):
         return _long_common(predicted, observed)
 
     def _grams(self, text: str) -> Sequence[Hashable]:
-        """The items to compare. Sorted ones make the longest common subsequence of two texts their intersection."""
+        """Return the items to compare. Sorted ones make the longest common subsequence of two texts their intersection."""
         words = tokens(text)
         if self.variant == "rouge1":
             return sorted(words)
@@ -117,19 +112,19 @@ class RougeReward(TextReward):
 
 
 def tokens(text: str) -> list[str]:
-    """All `[a-z0-9]+` of a text in lower case. Turning all other characters into spaces is much faster than a pattern."""
+    """Return all `[a-z0-9]+` of a text in lower case. Turning all other characters into spaces is much faster than a pattern."""
     return text.lower().encode("ascii", "replace").translate(_SPACED).decode().split()
 
 
 def numbers_of(text: str) -> list[str]:
-    """The numbers of a text with their signs, without commas and without zeros at the ends of fractions."""
+    """Return a text's numbers with their signs, without commas and without zeros at the ends of fractions."""
     text = _HIDDEN.sub(lambda match: _seen(match[0]), text).translate(_SIGNS)
     return [_sign(text, match) + _plain_number(*match.groups("")) for match in _NUMBER.finditer(text)]
 
 
 @lru_cache(4096)
 def _seen(char: str) -> str:
-    """A hyphen for whatever Unicode calls a dash, hyphen or minus; nothing for what is not seen."""
+    """Return a hyphen for every Unicode dash, hyphen or minus, and nothing for an invisible character."""
     called = name(char, "")
     if any(word in called for word in ("DASH", "HYPHEN", "MINUS")) and not called.startswith(
         ("SUPERSCRIPT", "SUBSCRIPT")
@@ -139,7 +134,7 @@ def _seen(char: str) -> str:
 
 
 def _sign(text: str, match: re.Match[str]) -> str:
-    """The sign of a number that has a currency between, or that stands behind it; "" where the number itself has it."""
+    """Return the sign of a number that has a currency between, or that stands behind it; "" if the number itself has it."""
     before = _SIGN_BEFORE.search(text[max(match.start() - _NEAR, 0) : match.start()])
     behind = _SIGN_BEHIND.match(text, match.end(), match.end() + _NEAR)
     in_front, opens = before.groups() if before else (None, None)
@@ -164,7 +159,7 @@ def _with_our_digits(number: str) -> str:
 
 
 def _long_common(a: Sequence[Hashable], b: Sequence[Hashable]) -> int:
-    """The length of a common subsequence, at most that of the longest: exact for equal beginnings and ends, and then in parts."""
+    """Return a common subsequence's length, at most the longest's: exact at equal beginnings and ends, then in parts."""
     start = next((place for place, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
     a, b = a[start:], b[start:]
     end = next(
@@ -177,7 +172,7 @@ def _long_common(a: Sequence[Hashable], b: Sequence[Hashable]) -> int:
 
 
 def _f_measure(common: int, predicted: int, observed: int, steps: int | None) -> float:
-    """2PR/(P+R) = 2·common/(predicted+observed); with `steps`, rounded to the nearest k/steps in integers, ties up."""
+    """Return 2PR/(P+R) = 2·common/(predicted+observed); with `steps`, rounded to the nearest k/steps in integers, ties up."""
     if not common:
         return 0.0
     if steps is not None:

@@ -1,8 +1,8 @@
-"""The five-dimension rubric of Qwen-AgentWorld (sections 3.4.1 and 4.2): reward = mean of five scores from 1 to 5, times 5.
+"""The five-dimension rubric of Qwen-AgentWorld (sections 3.4.1 and 4.2): the mean of five scores from 1 to 5, times 5.
 
-The judge distinguishes deterministic, pre-existing and runtime content, with guidance for the domain. In search it does not:
-there the real observation is the absolute reference (appendix D.3). A row whose observation is marked as deterministic needs no
-judge: the prediction equals the observation or it does not.
+The judge distinguishes deterministic, pre-existing and runtime content, with guidance for the domain; in search the real
+observation is the absolute reference (appendix D.3). A row marked as deterministic needs no judge: the prediction equals the
+observation or it does not.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from wm_plugin.rewards.judge import JudgedReward, Notes, Row
 from wm_plugin.rewards.verdict import fields, number
 
 DIMENSIONS = ("format", "factuality", "consistency", "realism", "quality")
-_MATCHING = "{matching}"  # in the prompt: what has to match in the row's domain
+_MATCHING = "{matching}"  # placeholder in the prompt: what has to match in the row's domain
 Scale = Literal["paper", "unit"]
 _CONTENT = {
     "deterministic": "",  # not sent to the judge
@@ -31,11 +31,10 @@ class RubricReward(JudgedReward):
     Optional columns besides `action` and `context`: `domain` (one of `wm_plugin.rewards.prompts.DOMAINS`, or a key of
     `guidance`) and `content_type` ("deterministic", "pre_existing", "runtime", or "mixed", the default, where the judge decides).
 
-    A deterministic observation is compared by match, ignoring white space at the ends: 5 in every dimension, or 1. No
-    self-praise can earn anything there.
+    A deterministic observation is compared by match, ignoring surrounding white space: 5 in every dimension, or 1. Self-praise
+    earns nothing there.
 
     Args:
-        server: a `Server`, or its arguments as a mapping: {"base_url": ..., "model": ...}.
         scale: "paper" gives mean · 5, from 5 to 25; "unit" gives (mean − 1) / 4, from 0 to 1. A row that could not be judged
             gets 0 on both scales; on "unit" that is also the lowest score, and only the figures show the difference.
         domain: for rows without the column.
@@ -71,7 +70,7 @@ class RubricReward(JudgedReward):
         self._guide(domain)
 
     def reward(self, mean: float) -> float:
-        """The reward for a mean score from 1 to 5."""
+        """Return the reward for a mean score from 1 to 5."""
         return mean * 5 if self.scale == "paper" else (mean - 1) / 4
 
     def _without_judge(self, row: Row, notes: Notes) -> float | None:
@@ -115,7 +114,7 @@ class RubricReward(JudgedReward):
 
 
 def parse(reply: str, observed: str = "") -> dict[str, float] | None:
-    """The five scores in a judge's reply, None if one is missing or no number from 1 to 5. See `verdict.fields`."""
+    """Read the five scores in a judge's reply; None if one is missing or no number from 1 to 5. See `verdict.fields`."""
     values = fields(reply, DIMENSIONS, observed)
     scores = {name: score for name in DIMENSIONS if (score := number(values.get(name), 1.0, 5.0)) is not None}
     return scores if len(scores) == len(DIMENSIONS) else None

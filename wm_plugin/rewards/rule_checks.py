@@ -27,7 +27,7 @@ _UNSET = object()
 _NUMERAL = re.compile(r"\s*[+-]?(?:[0-9][0-9,]*(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\s*")
 _LONGEST_NUMBER = 400  # characters
 _RUN = re.compile(r"[^\W_]+")  # letters and digits
-_LOOK = 100  # characters that could be compared while a search begins
+_LOOK = 100  # cost of starting a search, in characters
 _TYPES = {
     "string": lambda value: isinstance(value, str),
     "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
@@ -40,7 +40,7 @@ _TYPES = {
 
 
 class Check(Strict):
-    """A rule. `main` names the field that is meant where the rule's value is not an object."""
+    """A rule. `main` names the field that is meant if the rule's value is not an object."""
 
     main: ClassVar[str] = ""
 
@@ -54,7 +54,7 @@ class Check(Strict):
 
 
 class Regex(Check):
-    """A pattern (RE2 syntax) matches somewhere in the prediction; with `full`, all of it except white space at the ends."""
+    """A pattern (RE2 syntax) matches somewhere in the prediction; with `full`, all of it except surrounding white space."""
 
     main = "pattern"
     pattern: str
@@ -73,7 +73,7 @@ class Regex(Check):
 
 
 class Equals(Check):
-    """The prediction is this text, except for white space at the ends; or this JSON value, in any layout and order of keys."""
+    """The prediction is this text, apart from surrounding white space; or this JSON value, in any layout and key order."""
 
     main = "value"
     value: Any
@@ -154,7 +154,7 @@ class Error(Check):
 class Range(Place, Check):
     """There are numbers at a place, and all lie between `min` and `max`.
 
-    Texts that are numbers count as numbers: the digits 0 to 9, with a point, an exponent, commas and white space at the ends.
+    Texts that are numbers count as numbers: the digits 0 to 9, with a point, an exponent, commas and surrounding white space.
     """
 
     min: float = -math.inf
@@ -222,7 +222,7 @@ class Items(_Overlap):
 
 
 class Rows(_Overlap):
-    """The objects at `path` (default: the items of a list), compared with `rows` as collections, by the keys of `rows`.
+    """The objects at `path` (default: a list's items), compared with `rows` as collections, by the keys of `rows`.
 
     With `by`, the keys that identify a row, single cells are compared, so that one wrong value does not lose the whole row.
     """
@@ -320,9 +320,8 @@ def _number(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     if isinstance(value, str):
-        if len(value) > _LONGEST_NUMBER or not _NUMERAL.fullmatch(
-            value
-        ):  # `float` also takes 1_0, nan and foreign digits
+        # `float` alone would also take 1_0, nan and foreign digits
+        if len(value) > _LONGEST_NUMBER or not _NUMERAL.fullmatch(value):
             return None
         value = float(value.replace(",", ""))
     return number(value)

@@ -15,8 +15,8 @@ from wm_plugin.errors import UserError
 from wm_plugin.runtime import sandbox
 from wm_plugin.untrusted import loads
 
-_MAX_OUTPUT = 4096  # bytes that the code may write in all; a verdict needs far fewer
-# Reads the job, sets limits that the code cannot raise, and only then runs it.
+_MAX_OUTPUT = 4096  # bytes that the code may write; a verdict needs far fewer
+# Reads the job, sets limits that the code cannot raise, then runs it.
 _RUNNER = """
 import json, os, resource, sys
 job = json.load(sys.stdin)
@@ -37,7 +37,7 @@ os.write(answer, json.dumps(verdict).encode())
 
 
 class Verdict(NamedTuple):
-    """A verifier's decision. `passed` is None without one, and `failure` then says why in one line."""
+    """A verifier's decision. `passed` is None without one; `failure` then says why in one line."""
 
     passed: bool | None
     failure: str = ""
@@ -52,9 +52,6 @@ class Sandbox:
     Args:
         timeout: seconds, including the start; then the sandbox and everything in it is killed.
         memory: MB of address space.
-
-    Raises:
-        UserError: a limit is too small.
     """
 
     timeout: float = 5.0
@@ -67,7 +64,7 @@ class Sandbox:
             raise UserError(f"sandbox: memory is {self.memory}; write 64 MB or more")
 
     def run(self, code: str, prediction: str, target: str, columns: Mapping[str, Any]) -> Verdict:
-        """The verdict of a verifier. An error inside the code is a verdict without `passed`.
+        """Run a verifier. An error inside the code is a verdict without `passed`.
 
         Args:
             code: defines `verify`.
@@ -78,13 +75,8 @@ class Sandbox:
             UserError: sandboxes do not work here; see `check`.
         """
         check()
-        limits = {
-            "AS": self.memory << 20,
-            "CPU": int(self.timeout) + 1,
-            "FSIZE": _MAX_OUTPUT,
-            "NOFILE": 32,
-            "CORE": 0,
-        }
+        cpu = int(self.timeout) + 1
+        limits = {"AS": self.memory << 20, "CPU": cpu, "FSIZE": _MAX_OUTPUT, "NOFILE": 32, "CORE": 0}
         job = {"code": code, "prediction": prediction, "target": target, "columns": dict(columns), "limits": limits}
         run = sandbox.run(
             _python(), stdin=json.dumps(job, default=str).encode(), timeout=self.timeout, most=_MAX_OUTPUT
@@ -104,23 +96,11 @@ def _read(output: bytes, code: int) -> Verdict:
 
 
 def check() -> None:
-    """Check that verifiers can run here.
-
-    Raises:
-        UserError: bubblewrap is not installed, may not create namespaces here, or does not support this platform.
-    """
+    """Raise a UserError unless verifiers can run here: bubblewrap is installed, may create namespaces, and knows the platform."""
     sandbox.check("code verifiers run", _python("pass"))
 
 
 def _python(code: str = _RUNNER) -> list[str]:
-    """The command for isolated Python: no site-packages, no byte code written."""
-    return [
-        os.path.realpath(getattr(sys, "_base_executable", sys.executable)),
-        "-I",
-        "-S",
-        "-B",
-        "-X",
-        "utf8",
-        "-c",
-        code,
-    ]
+    """Return the command for isolated Python: no site-packages, no byte code written."""
+    python = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
+    return [python, "-I", "-S", "-B", "-X", "utf8", "-c", code]

@@ -9,7 +9,7 @@ from typing import Any
 
 from wm_plugin.rewards.json_match import NO_JSON, parse
 
-_WINDOW = 2000  # characters from the first sign of an error that are searched for its kind
+_WINDOW = 2000  # characters from an error's first sign to search for its kind
 # The words of error messages by kind.
 _KINDS = {
     "not_found": r"not found|no such|does(?: not|n't) exist|(?:cannot|could not) find|unknown (?:command|tool|function)"
@@ -44,7 +44,7 @@ _FIELDS = ("error", "errors", "error_message", "exception", "error_code")
 
 
 def error_kind(text: str) -> str | None:
-    """One of `KINDS`, or None if the text reports no error.
+    """Return one of `KINDS`, or None if the text reports no error.
 
     In a JSON object only its own fields decide (`error`, `status`, `success`, ...), not its other values.
     """
@@ -64,7 +64,7 @@ def error_kind(text: str) -> str | None:
 
 
 def _object_error(value: dict[str, Any]) -> str | None:
-    """An object's error message, None if it reports no error."""
+    """Return an object's error message, None if it reports no error."""
     lower = {str(key).lower(): item for key, item in value.items()}
     messages = [lower[name] for name in _FIELDS if lower.get(name)]
     status = lower.get("status", lower.get("status_code", lower.get("code")))

@@ -3,7 +3,7 @@
 Rules come from datasets and texts from models; neither is trusted, so every look-up takes bounded time. Patterns run in RE2,
 which is linear in the text and has no look-around and no back-references. Paths are RFC 9535's JSONPath without the parts that
 multiply the work: one selector per bracket, one `..`, only comparisons in filters, no functions. All rules of a row share one
-`Work` with its prediction, and one with its observations.
+`Work` budget for its prediction, and one for its observations.
 """
 
 import json
@@ -22,12 +22,11 @@ from wm_plugin.rewards.rule_errors import error_kind
 
 _MAX_LENGTH = 1000  # characters of a path or a pattern
 _MAX_VALUES = 10_000  # values or matches of a text
-MAX_WORK = (
-    200_000_000  # characters that patterns look at, half a second in all: each match may look at all that follows it
-)
-SLOW = 50  # times as long takes a character of JSON in Python
+# Characters that patterns scan, half a second in all; each match may scan all that follows it.
+MAX_WORK = 200_000_000
+SLOW = 50  # cost of a character of JSON in Python, in scanned characters
 _MEMORY = 2 << 20  # bytes of a pattern's automaton
-_STATES = 10  # of a pattern's program, which a text may keep busy at once, take as long as a character
+_STATES = 10  # states of a pattern's program that cost as much as a character, since all may be active at once
 
 
 class NotApplicableError(ValueError):
@@ -35,7 +34,7 @@ class NotApplicableError(ValueError):
 
 
 class TooMuchError(NotApplicableError):
-    """An observation has more at a place than a rule looks at: no mistake of whoever wrote the rule."""
+    """An observation has more at a place than a rule looks at: not the fault of whoever wrote the rule."""
 
 
 class CutError(ValueError):
@@ -44,9 +43,9 @@ class CutError(ValueError):
 
 @dataclass
 class Work:
-    """What the rules of a row may still do with its prediction, or with its observations; `error` is raised past it.
+    """The work that a row's rules may still do with its prediction, or with its observations; past it, `error` is raised.
 
-    Neither takes from the other: what a policy writes never makes an observation too much.
+    The two budgets are separate, so that nothing a policy writes makes an observation too much.
     """
 
     error: type[CutError | TooMuchError]
@@ -58,18 +57,18 @@ class Work:
             raise self.error
 
     def exact(self, value: Any) -> str:
-        """`exact` of a part of the text."""
+        """Return `exact` of a part of the text."""
         return self.took(exact(value))
 
     def took(self, text: str) -> str:
-        """A text that was written in Python: its work is known afterwards, and no longer than the text that it is from."""
+        """Charge a text that was written in Python afterwards: it is no longer than the text that it is from."""
         self.take(SLOW * len(text))
         return text
 
 
 @dataclass
 class Case:
-    """One row, as rules see it: `prediction`, `target` (the real observation) and the row's `columns`."""
+    """One row, as rules see it: `prediction`, the real observation `target`, and the row's `columns`."""
 
     prediction: str
     target: str
@@ -79,12 +78,12 @@ class Case:
 
     @cached_property
     def predicting(self) -> Work:
-        """The work with the prediction."""
+        """The budget for the prediction."""
         return Work(CutError)
 
     @cached_property
     def observing(self) -> Work:
-        """The work with the real observation and earlier ones."""
+        """The budget for the real observation and earlier ones."""
         return Work(TooMuchError)
 
     @cached_property
@@ -94,7 +93,7 @@ class Case:
 
     @cached_property
     def exact(self) -> str | None:
-        """A text that is equal for equal values of predictions, None without one."""
+        """A text that is equal for predictions of equal values; None without a value."""
         return None if self.value is NO_JSON else self.predicting.exact(self.value)
 
     @cached_property
@@ -109,7 +108,7 @@ class Case:
 
     @cached_property
     def real_exact(self) -> str:
-        """A text that is equal for equal values of observations."""
+        """A text that is equal for observations of equal values."""
         return self.observing.exact(self.real)
 
     @cached_property
@@ -119,7 +118,7 @@ class Case:
 
     @cached_property
     def history(self) -> list[str]:
-        """The column `history`: earlier observations, the oldest first."""
+        """The column `history`: earlier observations, oldest first."""
         texts = self.columns.get("history")
         if isinstance(texts, str):
             texts = parse(texts)
@@ -131,18 +130,18 @@ class Case:
 
     @cached_property
     def earlier(self) -> list[Any]:
-        """The JSON values of the column `history`, NO_JSON for what is none."""
+        """The JSON values of the column `history`, NO_JSON for texts without one."""
         return [parse(text) for text in self.history]
 
 
 class Strict(BaseModel):
-    """A part of a rule. Unknown fields are refused, and so is text where a number belongs."""
+    """A part of a rule. Unknown fields and texts in the place of numbers are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 class Place(Strict):
-    """The fields of a rule that looks at a part of a text. Without either field it looks at the whole text, or at its lines.
+    """The fields of a rule that looks at a part of a text; without either field it looks at the whole text, or at its lines.
 
     path: a JSON path, such as `$.items[*].id` or `$.rows[?@.id == 3].name`. The whole text must be JSON.
     pattern: a regular expression. The part is what its first group captures or, without a group, what it matches.
@@ -162,19 +161,15 @@ class Place(Strict):
         return self
 
     def find(self, case: Case) -> list[Any]:
-        """The values at this place of the prediction; an empty list if there are none.
-
-        Raises:
-            CutError: they are too many, or nested too deeply.
-        """
+        """Return the values at this place of the prediction; raise a CutError if they are too many or nested too deeply."""
         return self.find_in(case.prediction, case.value, case.predicting)
 
     def is_same(self, case: Case, expected: Sequence[Any]) -> bool:
-        """Whether the values at this place of the prediction are those of an observation."""
+        """Whether the values at this place of the prediction equal an observation's."""
         return list(map(case.predicting.exact, self.find(case))) == list(map(case.observing.exact, expected))
 
     def find_in(self, text: str, value: Any, work: Work) -> list[Any]:
-        """The values at this place of a text whose JSON value is `value`.
+        """Return the values at this place of a text whose JSON value is `value`.
 
         Raises:
             CutError, TooMuchError: they are too many, or nested too deeply.
@@ -187,7 +182,7 @@ class Place(Strict):
 
 
 def at_path(path: str, value: Any, size: int, work: Work) -> list[Any]:
-    """The values at a path, in order, of a value that is written in `size` characters."""
+    """Return the values at a path, in order, of a value that is written in `size` characters."""
     from jsonpath import JSONPathError
 
     if value is NO_JSON:
@@ -197,7 +192,7 @@ def at_path(path: str, value: Any, size: int, work: Work) -> list[Any]:
     if not isinstance(value, dict | list):
         return []
     compiled = json_path(path)
-    if not compiled.singular_query():  # such a path looks at one value a level, others at any part
+    if not compiled.singular_query():  # a singular query visits one value a level, others any part
         work.take(SLOW * size * (1 + path.count("@")))
     try:
         values = [match.obj for match in islice(compiled.finditer(value), _MAX_VALUES + 1)]
@@ -209,7 +204,7 @@ def at_path(path: str, value: Any, size: int, work: Work) -> list[Any]:
 
 
 def captures(pattern: str, text: str, work: Work) -> list[str]:
-    """The first group of each match, or the whole match if the pattern has no group; without groups that did not take part."""
+    """Return the first group of each match that has it, or the whole match if the pattern has no group."""
     compiled = regex(pattern)
     group = 1 if compiled.groups else 0
     text = searched(compiled, text, work)
@@ -224,13 +219,13 @@ def captures(pattern: str, text: str, work: Work) -> list[str]:
 
 
 def searched(compiled: Any, text: str, work: Work) -> str:
-    """The text that a pattern is searched in: lone surrogates are replaced, which RE2 does not accept."""
+    """Charge a search, and return the text with lone surrogates replaced, which RE2 does not accept."""
     work.take(len(text) * (1 + compiled.programsize // _STATES))
     return text.encode(errors="replace").decode()
 
 
 def exact(value: Any) -> str:
-    """A text that is equal for equal JSON values: 1 equals 1.0, but not true."""
+    """Return a text that is equal for equal JSON values: 1 equals 1.0, but not true."""
     return json.dumps(_whole(value), sort_keys=True)
 
 
@@ -244,7 +239,7 @@ def _whole(value: Any) -> Any:
 
 @lru_cache(128)  # of up to `_MEMORY` each
 def regex(pattern: str, ignore_case: bool = False) -> Any:
-    """A compiled pattern.
+    """Compile a pattern.
 
     Raises:
         ValueError: it is invalid, or RE2 does not support it.
@@ -255,7 +250,7 @@ def regex(pattern: str, ignore_case: bool = False) -> Any:
     except ModuleNotFoundError:
         raise MissingExtraError("a rule with a regular expression", "google-re2", "rules") from None
     if len(pattern) > _MAX_LENGTH:
-        raise ValueError(f"a pattern of {len(pattern)} characters; {_MAX_LENGTH} are the most")
+        raise ValueError(f"a pattern of {len(pattern)} characters; the limit is {_MAX_LENGTH}")
     options = re2.Options()
     options.log_errors, options.case_sensitive, options.max_mem = False, not ignore_case, _MEMORY
     try:
@@ -263,13 +258,13 @@ def regex(pattern: str, ignore_case: bool = False) -> Any:
     except (re2.error, UnicodeEncodeError) as error:
         reason = error.args[0].decode(errors="replace") if isinstance(error, re2.error) else str(error)
         raise ValueError(
-            f"{pattern!r} is no regular expression of RE2's, which has no look-around and no back-references: {reason}"
+            f"{pattern!r} is not an RE2 regular expression, which has no look-around and no back-references: {reason}"
         ) from None
 
 
 @lru_cache(256)
 def json_path(path: str) -> Any:
-    """A compiled path.
+    """Compile a path.
 
     Raises:
         ValueError: it is invalid, or not supported here.
@@ -280,19 +275,19 @@ def json_path(path: str) -> Any:
     except ModuleNotFoundError:
         raise MissingExtraError("a rule with a JSON path", "python-jsonpath", "rules") from None
     if len(path) > _MAX_LENGTH:
-        raise ValueError(f"a path of {len(path)} characters; {_MAX_LENGTH} are the most")
+        raise ValueError(f"a path of {len(path)} characters; the limit is {_MAX_LENGTH}")
     try:
         compiled = JSONPathEnvironment(strict=True).compile(path)
     except (JSONPathError, ArithmeticError, RecursionError) as error:  # ArithmeticError: a number such as 1e400
         reason = str(error).strip().partition("\n")[0]
-        raise ValueError(f"{path!r} is no JSON path: {reason}") from None
+        raise ValueError(f"{path!r} is not a JSON path: {reason}") from None
     if problem := _too_costly(compiled):
         raise ValueError(f"the path {path!r} has {problem}")
     return compiled
 
 
 def _too_costly(path: Any) -> str:
-    """The part of a path that could take more than linear time, or an empty text."""
+    """Return the part of a path that could take more than linear time, or an empty text."""
     from jsonpath.segments import JSONPathRecursiveDescentSegment
     from jsonpath.selectors import Filter
 

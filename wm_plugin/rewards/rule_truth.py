@@ -1,8 +1,4 @@
-"""Check before a run that its rules hold for what was really observed. A rule that does not trains away from the truth.
-
-`rules_of` finds the rules of a reward; `check_rules` tries them on the real observations of a dataset's first rows, as if these
-had been predicted. Which share is too small is ours.
-"""
+"""Checks before a run that its rules hold for real observations: a rule that does not trains away from the truth."""
 
 import inspect
 from collections.abc import Iterable, Mapping
@@ -15,22 +11,21 @@ from wm_plugin.rewards.hybrid import HybridReward
 from wm_plugin.rewards.make import make
 from wm_plugin.rewards.rules import RuleReward
 
-ROWS = 500  # of a dataset that are looked at
-ENOUGH = 0.9  # a smaller share of observations that satisfy their rule is warned of
+ROWS = 500  # rows of a dataset to check
+ENOUGH = 0.9  # warn if a smaller share of observations satisfies its rule
 
 
 def rules_of(reward: Any) -> RuleReward | None:
-    """The rules of a reward, or of the reward that it guards; None if it has none."""
+    """Return the rules of a reward, or of the reward that it guards; None without any."""
     while isinstance(reward, GuardedReward):
         reward = reward.reward
     if isinstance(reward, HybridReward):
-        rules: RuleReward = reward.rules
-        return rules
+        reward = reward.rules
     return reward if isinstance(reward, RuleReward) else None
 
 
 def rules_of_spec(spec: Any) -> RuleReward | None:
-    """The same of a config's description, as `make` takes it. Only rewards with rules are made: others may load a model."""
+    """Do the same for a config's description, as `make` takes it. Only rewards with rules are made; others may load a model."""
     from wm_plugin.rewards import REWARDS
 
     path: Any = spec
@@ -45,10 +40,10 @@ def rules_of_spec(spec: Any) -> RuleReward | None:
 
 
 def check_rules(rules: RuleReward, rows: Iterable[Mapping[str, Any]], target: str = "target") -> str | None:
-    """A warning if the rules hold for few of the real observations; None if they hold for enough, or no row has one.
+    """Return a warning if the rules hold for few of the real observations; None if they hold for enough, or no row has any.
 
     Args:
-        rows: of the dataset; the first `ROWS` are taken.
+        rows: of the dataset; the first `ROWS` are used.
         target: the key of a row's real observation. The others are the reward's columns.
 
     Raises:

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.rewards.base import TaggedReward, check_column, mean
+from wm_plugin.rewards.make import build
 from wm_plugin.rewards.rule_checks import CHECKS, Check, Code
 from wm_plugin.rewards.rule_code import Sandbox
 from wm_plugin.rewards.rule_code import check as check_sandbox
@@ -26,9 +27,9 @@ from wm_plugin.untrusted import loads
 
 _MAX_DEPTH = 20  # nested combinations
 _MAX_RULES = 200  # of one verifier
-_KEPT, _LARGEST_KEPT = 1024, 10_000  # verifiers that are kept for later rows, and characters of each
+_CACHED, _MAX_CACHED = 1024, 10_000  # verifiers cached for later rows, and characters of each
 _PARALLEL = 8  # code verifiers that run at the same time
-_TIMES, _SLACK = 4, 2_000  # a prediction has at most so many times the characters of the observation, and so many more
+_MAX_RATIO, _SLACK = 4, 2_000  # a prediction may have this many times the observation's characters, plus this many
 KINDS = (*CHECKS, "all", "any", "not")
 
 
@@ -38,7 +39,7 @@ class MalformedRuleError(ValueError):
 
 @dataclass(frozen=True)
 class Combined:
-    """Several rules: all of them hold, any of them holds, or the only one does not."""
+    """A combination of rules: all of them hold, any of them holds, or the only one does not."""
 
     how: Literal["all", "any", "not"]
     rules: tuple["Rule", ...]
@@ -55,8 +56,8 @@ Rule = Check | Combined
 class RuleReward(TaggedReward):
     """`scale` if a row's verifier holds, else 0. A verifier does not hold for a row without a prediction.
 
-    Nor does it hold for one that is many times as long as the observation: whoever writes down all that may be said has also
-    written what a rule looks for. The bound (4 times the characters, and 2,000 more) is ours.
+    Nor does it hold for a prediction many times as long as the observation, since one that lists everything also contains what a
+    rule looks for. The bound (4 times the characters, and 2,000 more) is not the paper's.
 
     Columns: `verifier`, one per row: JSON text, an object or a list; None, an empty text or an empty list stand for no verifier.
     In objects (not in JSON text) keys with null are ignored, because parquet adds them. `history`, for the rule `state`: the
@@ -101,10 +102,7 @@ class RuleReward(TaggedReward):
             raise UserError(f"scale is {scale}; write a number > 0")
         self.scale, self.unverified, self.malformed = scale, unverified, malformed
         self.allow_code = allow_code
-        try:
-            self.sandbox = Sandbox(**(sandbox or {}))
-        except TypeError as error:
-            raise UserError(f"sandbox: {error}; it takes timeout and memory") from None
+        self.sandbox = build(Sandbox, sandbox or {}, "sandbox")
         self._default = None
         try:
             self._default = self._read(verifier)
@@ -114,7 +112,6 @@ class RuleReward(TaggedReward):
     def __call__(
         self, predictions: Sequence[str | None], targets: Sequence[str], **columns: Sequence[Any]
     ) -> list[float]:
-        """One score per row, in order."""
         verdicts = self.verdicts(predictions, targets, **columns)
         return [self.unverified if verdict is None else self.scale * verdict for verdict in verdicts]
 
@@ -127,7 +124,7 @@ class RuleReward(TaggedReward):
     def verify(
         self, texts: Sequence[str | None], targets: Sequence[str], **columns: Sequence[Any]
     ) -> list[bool | None]:
-        """`verdicts` of predictions, whatever the tag; None where there is none."""
+        """Do what `verdicts` does for predictions, whatever the tag."""
         for name in ("verifier", "history"):
             if columns.get(name) is not None:
                 check_column(name, columns[name], targets)
@@ -137,7 +134,7 @@ class RuleReward(TaggedReward):
         for row, (text, target) in enumerate(zip(texts, targets, strict=True)):
             rule = self._rule(row, columns.get("verifier"), counts)
             counts["no_prediction"] += text is None
-            too_long = text is not None and len(text) > _TIMES * len(target) + _SLACK
+            too_long = text is not None and len(text) > _MAX_RATIO * len(target) + _SLACK
             counts["too_long"] += too_long
             if rule is not None and (text is None or too_long):
                 verdicts[row] = False
@@ -146,7 +143,7 @@ class RuleReward(TaggedReward):
                 work.append((row, rule, Case(text, target, own, self.sandbox)))
         for (row, _, case), verdict in zip(work, self._hold(work), strict=True):
             counts["code_failed"] += bool(case.failures)
-            if isinstance(verdict, TooMuchError):  # a world wrote it, in the middle of a run
+            if isinstance(verdict, TooMuchError):  # the world's fault: must not stop the run
                 counts["malformed"] += 1
             elif isinstance(verdict, NotApplicableError):
                 self._refuse(row, verdict, counts)
@@ -191,10 +188,9 @@ class RuleReward(TaggedReward):
 
 def _verdict(rule: Rule, case: Case) -> bool | NotApplicableError:
     try:
-        return (
-            rule.holds(case) and not case.failures
-        )  # without a verdict of its code, no combination holds, `not` included
-    except (CutError, RecursionError):  # nor does any without all of the prediction
+        # If its code gives no verdict, no combination holds, `not` included.
+        return rule.holds(case) and not case.failures
+    except (CutError, RecursionError):  # nor if the prediction is cut
         return False
     except NotApplicableError as error:
         return error
@@ -210,39 +206,39 @@ def has_code(rule: Rule) -> bool:
 
 
 def read(verifier: Any) -> Rule | None:
-    """The rule that a verifier describes, None for an empty verifier.
+    """Return the rule that a verifier describes, None for an empty verifier.
 
     Raises:
         MalformedRuleError: the verifier is invalid; the message says what is wrong and where.
     """
-    if hasattr(verifier, "tolist"):  # of numpy, as tables have it
+    if hasattr(verifier, "tolist"):  # a numpy array of a table
         verifier = verifier.tolist()
     if verifier is None or verifier in ([], {}) or (isinstance(verifier, str) and not verifier.strip()):
         return None
-    if isinstance(verifier, float) and math.isnan(verifier):  # it stands for none in some tables
+    if isinstance(verifier, float) and math.isnan(verifier):  # some tables' missing value
         return None
     if not isinstance(verifier, str):
         try:
             verifier = json.dumps(_without_nulls(verifier))
         except (TypeError, ValueError, RecursionError) as error:
-            raise MalformedRuleError(f"no JSON value: {error}") from None
+            raise MalformedRuleError(f"not a JSON value: {error}") from None
         return _rule_of(verifier, strict=False)  # a mapping has no key twice, and its bounds may be infinite
     return _rule_of(verifier, strict=True)
 
 
 def _rule_of(text: str, *, strict: bool) -> Rule | None:
-    """The rule that a text describes, which all rollouts of a group have. A text that has a key twice is malformed."""
-    if len(text) > _LARGEST_KEPT:
+    """Parse a rule's text, cached: all rollouts of a group have the same. A text that has a key twice is malformed."""
+    if len(text) > _MAX_CACHED:
         return _read.__wrapped__(text, strict=strict)
     return _read(text, strict=strict)
 
 
-@lru_cache(_KEPT)
+@lru_cache(_CACHED)
 def _read(text: str, *, strict: bool) -> Rule | None:
     try:
         value = loads(text, strict=strict)
     except ValueError as error:
-        raise MalformedRuleError(f"no JSON: {error or type(error).__name__}, in {text[:60]!r}") from None
+        raise MalformedRuleError(f"not JSON: {error or type(error).__name__}, in {text[:60]!r}") from None
     if value is None or value in ([], {}):
         return None
     budget = iter(range(_MAX_RULES))
@@ -252,7 +248,7 @@ def _read(text: str, *, strict: bool) -> Rule | None:
 
 
 def _one(value: Any, budget: Iterator[int], depth: int) -> Rule:
-    """One rule of a verifier; each takes one from `budget`."""
+    """Read one rule of a verifier; each takes one from `budget`."""
     if next(budget, None) is None:
         raise MalformedRuleError(f"more than {_MAX_RULES} rules")
     if not isinstance(value, dict) or len(value) != 1:
@@ -270,7 +266,9 @@ def _one(value: Any, budget: Iterator[int], depth: int) -> Rule:
         elif check.main:
             content = {check.main: content}
         else:
-            raise MalformedRuleError(f"{kind}: {shown(content)} is no object; it has {', '.join(check.model_fields)}")
+            raise MalformedRuleError(
+                f"{kind}: {shown(content)} is not an object with the fields {', '.join(check.model_fields)}"
+            )
     try:
         return check.model_validate(content)
     except ValidationError as error:
@@ -291,7 +289,7 @@ def _combine(how: Any, content: Any, budget: Iterator[int], depth: int) -> Combi
 
 
 def _reason(error: ValidationError, check: type[Check]) -> str:
-    """The first error in one line. A misspelt field comes before the missing one that it causes."""
+    """Describe the first error in one line. A misspelt field comes before the missing one that it causes."""
     first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
     where = str(first["loc"][0]) if first["loc"] else ""
     if first["type"] == "extra_forbidden":

@@ -16,18 +16,18 @@ class RwmlReward(TaggedReward):
     """ROUGE rounded to 0.2 for tool results, a thresholded embedding distance for everything else.
 
     Args:
-        model: the embedding model, see `EmbeddingReward`.
+        model: the embedding model; see `EmbeddingReward`.
         threshold: τ_d. The paper has 0.2 on ALFWorld and 0.4 on τ²-bench, where users say the same thing in many ways.
         variant: ROUGE's variant; the paper does not name one.
         step: round ROUGE to multiples of this; None does not round.
-        numbers: "exact" gives 0 to a tool's result with another number than was observed, see `RougeReward`. The paper's rule,
-            "tokens", pays in full for a wrong amount in a long result.
+        numbers: "exact" gives 0 to a tool result with a wrong number; see `RougeReward`. The paper's rule, "tokens", pays in
+            full for a wrong amount in a long result.
         tag: see `TaggedReward`. RWML's is next_state.
         embedding: further settings of `EmbeddingReward`: base_url, batch_size, device, ...
 
     Attributes:
         figures: `no_prediction`, the share of rows without one; `rouge` and `embedding`, the mean reward of the rows that each
-            scored; `no_tokens` of ROUGE and `cosine` of the embedding. The last four only where such rows exist.
+            scored; `no_tokens` of ROUGE and `cosine` of the embedding. The last four only if such rows exist.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class RwmlReward(TaggedReward):
     ) -> None:
         if threshold is None:
             raise UserError(
-                "threshold is None; write one, such as 0.2, or take EmbeddingReward, which gives the cosine then"
+                "threshold is None; write one, such as 0.2, or take EmbeddingReward, which gives the cosine"
             )
         super().__init__(tag=tag)
         self.rouge = RougeReward(variant, step, numbers=numbers)
@@ -52,14 +52,11 @@ class RwmlReward(TaggedReward):
     def __call__(
         self, predictions: Sequence[str | None], targets: Sequence[str], *, observer: Sequence[str], **_columns: Any
     ) -> list[float]:
-        """One score per row, in order.
+        """Score each row, in order.
 
         Args:
-            predictions, targets: as in `TextReward`.
+            predictions, targets: as in `TaggedReward`.
             observer: where each observation comes from: `tool`, `user` or `environment`.
-
-        Raises:
-            UserError: the lengths differ, an item is not a text, an observer is none of the three, or the embedding server fails.
         """
         texts = self.extracted(predictions, targets)
         check_column("observer", observer, targets)

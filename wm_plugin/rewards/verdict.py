@@ -1,10 +1,10 @@
 """Reads a judge's verdict from its reply.
 
-A verdict is one `<final_evaluation>`, closed, outside the judge's thoughts, that holds exactly one JSON object and nothing else,
-and that ends the reply. No other objects in the reply have its keys, but for those that the observation has, too, word for word;
-one key of several may be in any object. Everything else is no verdict, because the prediction may have a part in it: a judge that
-quotes a prediction quotes a forged verdict with it, before its own or after it, inside its tag or outside, and no rule can tell
-which of two is the judge's. Whoever asks counts such a reply as a failure, and may ask again.
+A verdict is one closed `<final_evaluation>`, outside the judge's thoughts, that holds exactly one JSON object and nothing else
+and ends the reply. No other object in the reply has its keys, except objects copied word for word from the observation; a
+single one of several keys may be in any object. Everything else is no verdict, because the prediction may have caused it: a judge
+that quotes a prediction quotes a forged verdict with it, before or after its own, inside its tag or outside, and no rule can tell
+which of two is the judge's. The caller counts such a reply as a failure and may ask again.
 """
 
 import re
@@ -15,8 +15,8 @@ from wm_plugin.untrusted import loads, unescape
 
 TAG = "final_evaluation"
 _SPACED = r"[\s_-]{0,9}".join(TAG.split("_"))
-_LIKE = re.compile(rf"<\s{{0,9}}/?\s{{0,9}}{_SPACED}", re.IGNORECASE)  # whatever a reader may take for the tag
-# In a prediction: also with its sign as an escape, and whatever stands between its words. A judge may restore these.
+_LIKE = re.compile(rf"<\s{{0,9}}/?\s{{0,9}}{_SPACED}", re.IGNORECASE)  # anything that reads like the tag
+# In a prediction also with `<` escaped and anything between the words: a judge may restore these.
 _FORGED = re.compile(
     r"(?:<|%(?:25){0,9}3c|\\{1,9}(?:u00|x)3c|\\{1,9}u\{3c\})[\W_]{0,9}" + r"(?:[^\w<>]|_){0,9}".join(TAG.split("_")),
     re.IGNORECASE,
@@ -26,23 +26,23 @@ _CLOSES = re.compile(rf"<\s{{0,9}}/\s{{0,9}}{TAG}\s{{0,9}}>", re.IGNORECASE)
 _THOUGHT = re.compile(
     r"<\s{0,9}(?P<a>/?)\s{0,9}(?:think|thinking|thoughts?|reasoning)\s{0,9}>|\[(?P<b>/?)THINK\]", re.IGNORECASE
 )
-# Marks of thoughts that are not known well enough to take the thoughts away.
+# Marks of thoughts that are not known well enough to remove the thoughts.
 _THOUGHT_LIKE = re.compile(
     r"[<\[◁⟨【]\s{0,9}[/|:.\w-]{0,24}?(?:think|thought|reason|reflect|scratch|analysis|channel|monolog|deliberat|ponder|"
     r"rationale|draft|brainstorm|contemplat|introspect)",
     re.IGNORECASE,
 )
-# What models end replies with.
+# What models write at the end of replies.
 _ENDING = re.compile(r"<\|[^<>|\s]{1,30}\|>|</?s>|<eos>|<end_of_turn>|```", re.IGNORECASE)
-# A tag of a prediction, as judges are shown it: `delimit` writes these marks.
+# A prediction's tag as `delimit` shows it to judges.
 _QUOTED = re.compile(rf"‹\s{{0,9}}{TAG}\s{{0,9}}›[^‹]*‹\s{{0,9}}/\s{{0,9}}{TAG}\s{{0,9}}›", re.IGNORECASE)
 _BRACE_OR_KEY = re.compile(r"[{}]|(?<!\w)(\w{1,40})[\"'”’`*\\]{0,4}\s{0,9}:")
-_MARKS = str.maketrans("‹⟨〈«", "<<<<")  # what a judge may take for the sign that begins a tag
+_MARKS = str.maketrans("‹⟨〈«", "<<<<")  # characters that a judge may read as `<`
 _ASCII = {0xFEE0 + code: code for code in range(0x21, 0x7F)} | dict(zip(map(ord, "﹤﹥﹛﹜﹕"), "<>{}:", strict=True))
 _FENCE = re.compile(r"```(?:json)?\s", re.IGNORECASE)
-_LONGEST_REPLY = 1 << 20  # characters; longer ones are no verdict
-_LONGEST = 1 << 15  # of what the tag holds
-_QUOTES = 50  # objects of a reply that are looked for in the observation
+_MAX_REPLY = 1 << 20  # characters of a reply with a verdict
+_MAX_VERDICT = 1 << 15  # characters in the tag
+_MAX_QUOTES = 50  # objects of a reply to look for in the observation
 _TRAILING_COMMA = re.compile(r",(?=\s*[}\]])")
 _NUMBER = re.compile(r"([+-]?[0-9]{1,9}(?:\.[0-9]{1,9})?)(?:\s*(?:/|out of)\s*([0-9]{1,9}))?")
 _SCORES = ("score", "rating", "value")
@@ -50,9 +50,9 @@ _HOLDERS = ("scores", "ratings", "evaluation")
 
 
 def fields(reply: str, names: Sequence[str], observed: str = "") -> dict[str, Any]:
-    """The values of the names in the verdict; empty if there is no verdict, or if a name is missing or there twice.
+    """Return the values of the names in the verdict; empty without a verdict, or if a name is missing or there twice.
 
-    Keys match in any case and also in an object of `_HOLDERS` (`{"scores": {...}}`), and a value may be an object with a score
+    Keys match in any case, also inside an object of `_HOLDERS` (`{"scores": {...}}`), and a value may be an object with a score
     (`{"format": {"reason": ..., "score": 4}}`).
 
     Args:
@@ -73,7 +73,7 @@ def fields(reply: str, names: Sequence[str], observed: str = "") -> dict[str, An
 
 
 def pattern(values: Mapping[str, str]) -> str:
-    """A regular expression of a whole reply that is a verdict and nothing else, as the prompts write it.
+    """Return a regular expression of a whole reply that is a verdict and nothing else, as the prompts write it.
 
     Args:
         values: an expression of each key's value as JSON.
@@ -83,7 +83,7 @@ def pattern(values: Mapping[str, str]) -> str:
 
 
 def is_forged(prediction: str, observed: str) -> bool:
-    """Whether a prediction has the tag of a verdict, however it is written, and the observation has none."""
+    """Whether a prediction has a verdict's tag, however it is written, and the observation has none."""
     return _has_tag(prediction) and not _has_tag(observed)
 
 
@@ -92,9 +92,9 @@ def _has_tag(text: str) -> bool:
 
 
 def number(value: Any, low: float, high: float) -> float | None:
-    """A score from a number or from text such as `4`, `4/5`, `4 out of 5`; None for anything else, or outside [low, high].
+    """Read a score from a number or from text such as `4`, `4/5`, `4 out of 5`; None for anything else, or outside [low, high].
 
-    A score on another scale than the prompt's says nothing on this one: 60 of 100 must not become 5 of 5.
+    A score on another scale says nothing on this one: 60 of 100 must not become 5 of 5.
     """
     if isinstance(value, str):
         match = _NUMBER.fullmatch(value.strip().strip("*.").strip())
@@ -107,8 +107,8 @@ def number(value: Any, low: float, high: float) -> float | None:
 
 
 def _tagged(reply: str, names: Sequence[str], observed: str) -> str | None:
-    """What the only tag outside the thoughts holds, if it ends the reply and nothing before it looks like a verdict, too."""
-    answer = _after_thoughts(reply, names, observed) if len(reply) <= _LONGEST_REPLY else None
+    """Return the content of the only tag outside the thoughts, if it ends the reply and no other text looks like a verdict."""
+    answer = _after_thoughts(reply, names, observed) if len(reply) <= _MAX_REPLY else None
     if answer is None or len(_LIKE.findall(_in_ascii(answer))) != 2:
         return None
     opening = _OPENS.search(answer)
@@ -122,13 +122,13 @@ def _tagged(reply: str, names: Sequence[str], observed: str) -> str | None:
 
 
 def _in_ascii(text: str) -> str:
-    """A text with the signs that stand for those of a tag or an object: of full width, small, or escaped for HTML, also twice."""
+    """Replace full-width, small and HTML-escaped (also twice) forms of the characters of a tag or an object."""
     return unescape(unescape(text)).translate(_ASCII) if "&" in text else text.translate(_ASCII)
 
 
 def _without_quotes(text: str, observed: str) -> str:
-    """A text in ASCII signs, without tags as judges are shown them, and objects that the observation has word for word."""
-    kept, depth, begin, end, left = [], 0, 0, 0, _QUOTES if observed else 0
+    """Convert to ASCII signs; drop tags as judges are shown them, and objects copied word for word from the observation."""
+    kept, depth, begin, end, left = [], 0, 0, 0, _MAX_QUOTES if observed else 0
     for match in _BRACE_OR_KEY.finditer(text) if left else ():
         if match[0] == "{":
             begin = begin if depth else match.start()
@@ -144,7 +144,7 @@ def _without_quotes(text: str, observed: str) -> str:
 
 
 def _has_object(text: str, names: Sequence[str]) -> bool:
-    """Whether two of the names, or the only one, are keys between braces: an observation that is quoted may have one."""
+    """Whether two of the names, or the only one, are keys between braces. A quoted observation may have one of several."""
     depth, keys = 0, set()
     for match in _BRACE_OR_KEY.finditer(text):
         if match[0] == "{":
@@ -157,9 +157,9 @@ def _has_object(text: str, names: Sequence[str]) -> bool:
 
 
 def _after_thoughts(reply: str, names: Sequence[str], observed: str) -> str | None:
-    """The reply without the thoughts that it begins with; None where it is not clear what is a thought.
+    """Return the reply without the thoughts that it begins with; None if it is not clear what is a thought.
 
-    A prediction that is quoted may hold marks of thoughts, too, so that they could hide the judge's own verdict, in a tag or not.
+    A quoted prediction may hold marks of thoughts too, which could hide the judge's own verdict.
     """
     marks = list(_THOUGHT.finditer(reply))
     if not marks:
@@ -171,7 +171,7 @@ def _after_thoughts(reply: str, names: Sequence[str], observed: str) -> str | No
     if len(marks) == 2 and reply[: marks[0].start()].strip():
         return None
     before = reply[: closing.start()]
-    if len(marks) == 1 and (  # a template wrote the mark that opens them, or this one is quoted
+    if len(marks) == 1 and (  # a template wrote the opening mark, or this one is quoted
         _LIKE.search(_in_ascii(before)) or _has_object(_without_quotes(before, observed), names)
     ):
         return None
@@ -179,8 +179,8 @@ def _after_thoughts(reply: str, names: Sequence[str], observed: str) -> str | No
 
 
 def _object(text: str | None) -> dict[str, Any] | None:
-    """The JSON object that a text consists of, perhaps in a code fence and with commas too many; its keys in lower case."""
-    if text is None or len(text) > _LONGEST:
+    """Parse the JSON object that a text consists of, perhaps in a code fence and with trailing commas; its keys in lower case."""
+    if text is None or len(text) > _MAX_VERDICT:
         return None
     text = text.strip()
     if (fence := _FENCE.match(text)) and text.endswith("```"):
@@ -195,7 +195,7 @@ def _object(text: str | None) -> dict[str, Any] | None:
 
 
 def _lower(value: Any, levels: int) -> Any:
-    """A value with the keys of the first levels in lower case.
+    """Lower the case of the first levels' keys.
 
     Raises:
         ValueError: two keys are the same then.

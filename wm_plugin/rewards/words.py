@@ -1,4 +1,4 @@
-"""The words that prediction and observation share (Word2World, STB_F1 of its table 1)."""
+"""Word overlap of prediction and observation (Word2World, STB_F1 of its table 1)."""
 
 import re
 from collections import Counter
@@ -9,13 +9,10 @@ _WORD = re.compile(r"\w+")
 
 
 class WordF1Reward(TextReward):
-    """F1 of the words, with repetitions: 2 · shared / (words of the prediction + words of the observation).
+    """F1 over words, with repetitions: 2 · shared / (words of the prediction + words of the observation).
 
-    Words are runs of letters, digits and underscores in lower case; the paper does not define them. Two texts without words get
-    1 if they are equal except for white space at the ends, else 0.
-
-    Args:
-        tag: see `TaggedReward`.
+    Words are runs of letters, digits and underscores in lower case; the paper does not define them. Two texts without words
+    score 1 if they are equal apart from surrounding white space, else 0.
     """
 
     def score(self, predictions: list[str], targets: list[str]) -> tuple[list[float], dict[str, float]]:
@@ -23,7 +20,7 @@ class WordF1Reward(TextReward):
 
 
 def word_f1(prediction: str, target: str) -> float:
-    """The F1 of the words of two texts, see `WordF1Reward`."""
+    """Return the F1 of two texts' words; see `WordF1Reward`."""
     predicted, observed = (Counter(_WORD.findall(text.lower())) for text in (prediction, target))
     if not predicted and not observed:
         return float(prediction.strip() == target.strip())

@@ -1,7 +1,7 @@
 """Conversations as text and as tokens: a tokenizer with its chat template.
 
-Hosts take the tokens of tool results from the end of a conversation that they make up for the purpose (a user's line, the
-calls, the results), so that the tokens do not depend on what stood before. The same conversation is put together here.
+Hosts take the tokens of tool results from the end of a dummy conversation (a user's line, the calls, the results), so that the
+tokens do not depend on the real history. The same conversation is built here.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,19 +15,18 @@ from wm_plugin.tokens.message import Message, Waiting
 from wm_plugin.tokens.spans import ContentLocator, SpanError
 from wm_plugin.untrusted import encodable, loads
 
-_ROLES = 20  # that a line has room for
-
+_MAX_ROLES = 20  # in a message
 _TOOL = "wmTool7Zk3Vx9Lp2"  # letters and digits, which no template changes
 
 
 class Chat:
-    """Renders and tokenises conversations.
+    """Renders and tokenizes conversations.
 
     Args:
         tokenizer: a fast transformers tokenizer, or anything with its `__call__`, `apply_chat_template` and `eos_token_id`.
         chat_template: used instead of the tokenizer's own.
         chat_template_kwargs: passed to every rendering.
-        reminder: None: results are a tool's messages. A text: they are the user's, each with this text after it.
+        reminder: None: results are tool messages. A text: they are user messages, each with this text after it.
     """
 
     def __init__(
@@ -44,11 +43,11 @@ class Chat:
 
     @property
     def template(self) -> Any:
-        """The template that is used."""
+        """Return the template in use."""
         return self.tokenizer.chat_template if self._template is None else self._template
 
     def encode(self, texts: list[str]) -> list[tuple[list[int], list[int]]]:
-        """For each text, its token ids and the index of the first character of each token."""
+        """Return each text's token ids and the index of each token's first character."""
         wanted = {"return_offsets_mapping": True, "return_attention_mask": False, "return_token_type_ids": False}
         encoded = self.tokenizer(encodable(texts), add_special_tokens=False, **wanted)
         starts = ([start for start, _ in row] for row in encoded["offset_mapping"])
@@ -57,7 +56,7 @@ class Chat:
     def render(
         self, messages: Sequence[Message], *, add_generation_prompt: bool = False, tools: Sequence[Any] | None = None
     ) -> str:
-        """The text of a conversation.
+        """Render a conversation as text.
 
         Raises:
             UserError: the template fails on it.
@@ -71,21 +70,21 @@ class Chat:
                 chat_template=self._template,
                 **self._kwargs,
             )
-        except Exception as error:  # a template is a program of the user's, and may raise anything
-            roles = ", ".join(str(message.get("role")) for message in messages[:_ROLES])
-            more = f" and {len(messages) - _ROLES} more" if len(messages) > _ROLES else ""
+        except Exception as error:  # a template is the user's program, and may raise anything
+            roles = ", ".join(str(message.get("role")) for message in messages[:_MAX_ROLES])
+            more = f" and {len(messages) - _MAX_ROLES} more" if len(messages) > _MAX_ROLES else ""
             raise UserError(
                 f"the chat template cannot write a conversation of {roles}{more} ({type(error).__name__}: {error})"
             ) from error
         return text
 
     def render_results(self, tools: Sequence[str], contents: Sequence[str]) -> str:
-        """The made-up conversation, which ends in the results of calls of `tools` and the header of the next turn."""
+        """Render the dummy conversation, which ends in the results of calls of `tools` and the header of the next turn."""
         results = _results(tools, contents) if self._reminder is None else users(contents, self._reminder)
         return self.render([*self._before(tools[0]), *results], add_generation_prompt=True)
 
     def note_on_tools(self) -> str:
-        """What to add to a verdict on a template whose prompts do not list the tools; empty for one whose prompts do."""
+        """Return a note if the template's prompts do not list the tools; empty if they do."""
         schema = {"name": _TOOL, "description": "x", "parameters": {"type": "object", "properties": {}}}
         with suppress(UserError):
             text = self.render([{"role": "user", "content": "x"}], tools=[{"type": "function", "function": schema}])
@@ -94,11 +93,11 @@ class Chat:
         return "; its prompts do not list the tools, so the policy must have learnt them"
 
     def _before(self, tool: str) -> list[Message]:
-        # without an answer of the policy where its calls are plain text: some templates write the last answer differently
+        # Without the policy's answer if its calls are plain text: some templates write the last answer differently.
         return _calls(tool) if self._reminder is None else _calls(tool)[:1]
 
     def result_ids(self, tools: Sequence[str], contents: Sequence[str]) -> list[int]:
-        """The tokens that TRL appends to a completion for the results of one turn's calls.
+        """Return the tokens that TRL appends to a completion for the results of one turn's calls.
 
         Raises:
             SpanError: the template writes a call differently once its result follows, so that no tokens can be told apart.
@@ -106,7 +105,7 @@ class Chat:
         texts = [self.render(self._before(tools[0])), self.render_results(tools, contents)]
         before, after = (ids for ids, _ in self.encode(texts))
         eos = self.tokenizer.eos_token_id
-        if eos in before:  # what a template writes after the end of a turn was not sampled: it belongs to the results
+        if eos in before:  # text after the end of a turn was not sampled: it belongs to the results
             before = before[: len(before) - before[::-1].index(eos)]
         if after[: len(before)] != before:
             raise SpanError(
@@ -122,7 +121,7 @@ def make_locator(
     chat_template_kwargs: Mapping[str, Any] | None = None,
     reminder: str | None = None,
 ) -> ContentLocator:
-    """Finds the content of tool results among the tokens that `tokenizer` and its chat template make of them."""
+    """Make a locator of tool results' content among the tokens that `tokenizer` and its chat template make of them."""
     chat = Chat(tokenizer, chat_template, chat_template_kwargs, reminder)
     return ContentLocator(
         chat.encode, chat.render_results, partial(tokenizer.decode, clean_up_tokenization_spaces=False)
@@ -130,12 +129,12 @@ def make_locator(
 
 
 def users(contents: Sequence[str], reminder: str) -> list[Message]:
-    """Results as the user's messages, each with the reminder after it."""
+    """Return results as user messages, each with the reminder after it."""
     return [{"role": "user", "content": text + reminder} for text in contents]
 
 
 def plain_messages(messages: Sequence[Message]) -> list[Message]:
-    """Messages as templates want them: arguments as mappings, which OpenAI writes as JSON, and text where there is none."""
+    """Convert messages for templates: arguments as mappings, which OpenAI writes as JSON, and text in place of null."""
     plain: list[Message] = []
     for message in messages:
         message = dict(message)
@@ -153,13 +152,13 @@ def _plain_call(call: Mapping[str, Any]) -> dict[str, Any]:
     function = dict(call.get("function") or {"name": call.get("name"), "arguments": call.get("arguments")})
     arguments = function.get("arguments")
     if isinstance(arguments, str):
-        with suppress(ValueError):  # a call that cannot be parsed stays as it was written
+        with suppress(ValueError):  # an unparsable call stays as it was written
             arguments = loads(arguments)
     return {**call, "type": "function", "function": {**function, "arguments": {} if arguments is None else arguments}}
 
 
 def named_results(messages: list[Message]) -> list[Message]:
-    """Every tool message with the name of its tool, which OpenAI's form only gives in the call.
+    """Add the tool's name to every tool message; OpenAI's form gives it only in the call.
 
     Raises:
         UserError: a result has neither a name nor a call.
@@ -175,14 +174,14 @@ def named_results(messages: list[Message]) -> list[Message]:
             place = waiting.take(message.get("tool_call_id"))
             name = None if place is None else calls[place]["function"].get("name")
             if not name:
-                raise UserError(f"message {number} of the completion is a tool's without a name; add 'name'")
+                raise UserError(f"message {number} of the completion is a tool message without a name; add 'name'")
             message = {**message, "name": name}
         named.append(message)
     return named
 
 
 def turns(completion: Sequence[Message]) -> Iterator[tuple[str, list[Message]]]:
-    """(role, messages) in turn: one assistant's, then the results of its calls together.
+    """Yield (role, messages) in turn: one assistant message, then the results of its calls together.
 
     Raises:
         UserError: the messages do not alternate so, or a result is not text.
@@ -207,7 +206,7 @@ def turns(completion: Sequence[Message]) -> Iterator[tuple[str, list[Message]]]:
 
 
 def _calls(tool: str) -> list[Message]:
-    # The real name: some templates write it into the header of the result.
+    # The real name: some templates write it into the result's header.
     call = {"type": "function", "function": {"name": tool, "arguments": {}}}
     return [{"role": "user", "content": "dummy"}, {"role": "assistant", "content": "", "tool_calls": [call]}]
 

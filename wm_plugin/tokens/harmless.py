@@ -1,18 +1,16 @@
-"""Makes the control tokens of chat templates in a text harmless, and leaves every other character as it is.
+"""Makes chat templates' control tokens in a text harmless, and leaves every other character as it is.
 
-A policy's actions and a world model's answers become messages of the next question. A tokenizer takes `<|im_end|>` in a message
-for the end of that message, so a policy that writes it could write its own observation, or another role's turn. A space after the
-first character of such a token makes plain text of it, which every tokenizer reads letter by letter. It neither joins what stood
-apart nor takes anything away, so that no other token can come of it.
-
-This is ours: no paper says what it does about it.
+A policy's actions and a world model's answers become messages of the next question. A tokenizer reads `<|im_end|>` in a message
+as the message's end, so a policy that writes it could write its own observation, or another role's turn. A space after the
+first character turns such a token into plain text, which every tokenizer reads letter by letter. It neither joins separate
+characters nor removes any, so that no other token can result. No paper says how it handles this.
 """
 
 import re
 from collections.abc import Iterable
 from functools import lru_cache
 
-# What stands before the bar and what after it is looked at, not taken: tokens that overlap are all found.
+# Lookaheads consume only the first character, so that overlapping tokens are all found.
 _TOKEN = re.compile(
     r"<(?=[|｜][^<>\n]{1,80}[|｜]>"  # <|im_end|>, <|start_header_id|>, <｜User｜>
     r"|/?(?:s|bos|eos|pad|unk|mask|cls|sep|sop|eop|gmask)>"  # </s>
@@ -25,17 +23,17 @@ _TOKEN = re.compile(
 
 
 def harmless(text: str, further: tuple[str, ...] = ()) -> str:
-    """The text with a space after the first character of every control token in it. Takes time in proportion to the text.
+    """Insert a space after the first character of every control token in a text, in linear time.
 
     Args:
-        further: control tokens of a tokenizer that are written in no usual way.
+        further: a tokenizer's control tokens of unusual form.
     """
     text = _TOKEN.sub(lambda match: f"{match[0]} ", text)
     return _of(further).sub(lambda match: f"{match[0]} ", text) if further else text
 
 
 def control_tokens(tokenizer: object) -> tuple[str, ...]:
-    """The control tokens of a tokenizer that `harmless` would not know by their form."""
+    """Return a tokenizer's control tokens that `harmless` would not recognise by their form."""
     return tuple(sorted(token for token in _special(tokenizer) if len(token) > 1 and harmless(token) == token))
 
 

@@ -8,16 +8,15 @@ Message = dict[str, Any]  # {"role", "content", "tool_calls"?, "name"?}, as Open
 
 
 class Waiting:
-    """Calls without a result, by their place. Each result takes constant time, however many there are.
+    """Calls without a result, by their place. Each result takes constant time, however many calls there are.
 
     Args:
-        names: of the calls, in order: what a result may name its call by. What is neither text nor a number names none.
+        names: the calls' names or ids, in order, by which a result may name its call; anything but a text or a number names none.
     """
 
     def __init__(self, names: Iterable[Any]) -> None:
-        self._places: OrderedDict[int, None] = (
-            OrderedDict()
-        )  # a dict passes by all that were removed from its beginning
+        # An OrderedDict, since a dict would skip over all the entries removed from its beginning.
+        self._places: OrderedDict[int, None] = OrderedDict()
         self._by_name: dict[str | int, deque[int]] = {}
         for place, name in enumerate(names):
             self._places[place] = None
@@ -25,7 +24,7 @@ class Waiting:
                 self._by_name.setdefault(name, deque()).append(place)
 
     def take(self, name: Any) -> int | None:
-        """The first call of this name, or the first of all; None if all have their results."""
+        """Remove and return the first call of this name, or the first of all; None if all have their results."""
         named = self._by_name.get(name, deque()) if isinstance(name, str | int) else deque()
         while named and named[0] not in self._places:
             named.popleft()

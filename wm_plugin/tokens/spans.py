@@ -1,10 +1,9 @@
-"""Where tokens of a rollout came from: spans by provenance, and the tool content inside them, exact to the token.
+"""Where a rollout's tokens came from: spans by provenance, and the tool content inside them, exact to the token.
 
 A host appends the results of one turn's tool calls as one block of tokens: chat-template scaffold, content, scaffold, content, …,
-scaffold. The contents are known (they are the tool messages) and so is the template, so nothing is searched for: the block's
-text is put together again, and must be what the host's tokens spell, or give them, id by id, when it is tokenised with character
-offsets. Searching the decoded text instead breaks on a result that looks like scaffold, on repeated results, and on tokenizers
-that normalise.
+scaffold. The contents (the tool messages) and the template are known, so nothing is searched for: the block's text is built
+again, and must be what the host's tokens spell, or tokenize to exactly these tokens with character offsets. Searching the decoded
+text instead breaks on a result that looks like scaffold, on repeated results, and on tokenizers that normalise.
 """
 
 import itertools
@@ -21,15 +20,14 @@ from wm_plugin.tokens.message import Message
 
 # Letters and digits only, so that escaping, stripping and tokenising templates all leave it as it is.
 _SENTINEL = "wmContent{}q7Zk3Vx9Lp2"
-_SCAFFOLDS = 64  # that a locator keeps; a policy may invent the names of tools
+_MAX_SCAFFOLDS = 64  # that a locator caches; a policy may invent tool names
 
 Role = Literal["tool", "user", "environment", "system"]  # environment: unknown, or of no message
 ROLES = get_args(Role)
 OTHER = -1  # in a column of tool numbers: a tool without figures of its own, such as a name that a policy invented
-SPAN_FIELD = "env_spans"  # what a user's own rollouts call their spans, on either host
+SPAN_FIELD = "env_spans"  # the column for the spans of a user's own rollouts, on either host
 
-
-Mask = Any  # of a completion's tokens: a tensor, or an array of numpy's, whose rows are taken faster
+Mask = Any  # of a completion's tokens: a tensor, or a numpy array, whose rows are taken faster
 Decode = Callable[[list[int]], str]
 
 
@@ -53,7 +51,7 @@ class Ending(StrEnum):
 def ending(
     ids: Sequence[int], sampled: Sequence[int] | Mask | None, *, end_ids: Container[int], limit: int | None
 ) -> Ending:
-    """Whether a completion came to its end or was cut; the same rule on both hosts.
+    """Return whether a completion is complete or truncated; the same rule on both hosts.
 
     It is truncated if the policy's last turn has no end token, or if it ends in environment tokens at the length limit.
 
@@ -61,7 +59,7 @@ def ending(
         ids: (T,) the completion's tokens, without padding.
         sampled: (T,), 1 = sampled by the policy; None: all of them.
         end_ids: the tokens that end a turn.
-        limit: tokens that a completion may have; None: no limit.
+        limit: maximum number of a completion's tokens; None: no limit.
     """
     if not ids:
         return Ending.COMPLETE
@@ -71,16 +69,16 @@ def ending(
 
 
 class Origin(NamedTuple):
-    """A span and what is known of it. Rollouts ship these facts; `objectives.weigh` makes weights of them."""
+    """A span and the facts about it. Rollouts carry these; `objectives.weigh` turns them into weights."""
 
     span: Span
     message: Message | None = None  # the tool's
     failed: bool = False  # the host wrote the message, because the call failed
-    category: str | None = None  # of the turn, where `turn_information` asks for it
+    category: str | None = None  # the turn's, if `turn_information` is on
     ending: Ending = Ending.COMPLETE  # of the completion
 
     def pack(self) -> tuple[Any, ...]:
-        """As plain values, which survive any transport between processes."""
+        """Convert to plain values, which survive any transport between processes."""
         return (*self.span, self.message, self.failed, self.category, self.ending.value)
 
     @classmethod
@@ -95,16 +93,16 @@ class ToolBlock(NamedTuple):
     tools: tuple[str, ...]  # one name a result
     contents: tuple[str, ...]
     ids: list[int]  # the block's tokens in the completion
-    full_ids: list[int] | None = None  # the whole block, where the completion ends inside it
+    full_ids: list[int] | None = None  # the whole block, if the completion ends inside it
 
 
 class SpanError(RuntimeError):
-    """Tokens whose origin cannot be told exactly. Training on a guess would be silent, so this stops the run."""
+    """The origin of tokens cannot be determined exactly. Training on a guess would be silent, so this stops the run."""
 
 
-# Texts in which white space begins a token: some tokenizers drop it, write it differently, or do not count it as the token's.
+# Texts in which white space begins a token: some tokenizers drop it, write it differently, or leave it out of the offsets.
 _PROBES = ["\n ", "a b", "\n a"]
-_UNKNOWN = "\ufffd"  # of a token that spells nothing: no text that is compared has it
+_UNKNOWN = "\ufffd"  # stands for a token that spells nothing; no compared text contains it
 
 _Key = tuple[tuple[str, ...], tuple[str, ...], tuple[int, ...], tuple[int, ...] | None]  # a ToolBlock as a dict's key
 Encode = Callable[[list[str]], list[tuple[list[int], list[int]]]]
@@ -112,13 +110,13 @@ Render = Callable[[Sequence[str], Sequence[str]], str]
 
 
 class ContentLocator:
-    """Finds each result's content inside the blocks of a batch.
+    """Locates each result's content inside the blocks of a batch.
 
     Args:
-        encode: texts -> for each, its token ids and the index of the first character of each token.
+        encode: texts -> for each, its token ids and the index of each token's first character.
         render: (tool names, contents) -> the text in which a block ends, whatever conversation stands before it.
-        decode: token ids -> text. If given, a block whose tokens one by one spell the text is not tokenised again. It pays for a
-            locator of many blocks.
+        decode: token ids -> text. If given, a block whose tokens spell the text one by one is not tokenized again, which pays off
+            over many blocks.
     """
 
     def __init__(self, encode: Encode, render: Render, decode: Decode | None = None) -> None:
@@ -130,18 +128,18 @@ class ContentLocator:
             self._spellings = None
 
     def locate(self, blocks: Sequence[ToolBlock]) -> list[list[tuple[int, int]]]:
-        """For each block and each of its results, the tokens [start, end) of the content, counted from the block's start.
+        """Return the content tokens [start, end) of each result of each block, counted from the block's start.
 
         A token belongs to the region in which its first character lies.
 
         Raises:
             SpanError: the tokens cannot be reproduced from the messages and the template.
         """
-        # the completions of one prompt often meet the same results: each is looked at once
+        # the completions of one prompt often share results: each is located once
         keys = [(b.tools, b.contents, tuple(b.ids), None if b.full_ids is None else tuple(b.full_ids)) for b in blocks]
         distinct = dict(zip(keys, blocks, strict=True))
         found: dict[_Key, list[tuple[int, int]]] = {}
-        texts: dict[_Key, tuple[str, list[tuple[int, int]]]] = {}  # to be tokenised, and where the contents are
+        texts: dict[_Key, tuple[str, list[tuple[int, int]]]] = {}  # texts to tokenize, and their contents' ranges
         for key, block in distinct.items():
             text, chars = _interleave(self._scaffold(block.tools), block.contents)
             ranges = self._spelt_ranges(block, text, chars)
@@ -158,22 +156,22 @@ class ContentLocator:
     def _spelt_ranges(
         self, block: ToolBlock, text: str, chars: Sequence[tuple[int, int]]
     ) -> list[tuple[int, int]] | None:
-        """Token ranges of the character ranges from the tokens alone, or None where they do not spell the text."""
+        """Return the token ranges of the character ranges from the tokens alone, or None if they do not spell the text."""
         ids = block.ids if block.full_ids is None else block.full_ids
         starts = None if self._spellings is None else self._spellings.starts(text, ids)
         return None if starts is None else _token_ranges(block, (ids, starts), chars)
 
     def _scaffold(self, tools: tuple[str, ...]) -> list[str]:
-        """The literal text around the contents: one piece more than there are results."""
+        """Return the literal text around the contents: one piece more than there are results."""
         if tools not in self._scaffolds:
-            if len(self._scaffolds) >= _SCAFFOLDS:
+            if len(self._scaffolds) >= _MAX_SCAFFOLDS:
                 self._scaffolds.pop(next(iter(self._scaffolds)))
             sentinels = [_SENTINEL.format(index) for index in range(len(tools))]
             self._scaffolds[tools] = _split_at(self._render(tools, sentinels), sentinels)
         return self._scaffolds[tools]
 
     def _locate_transformed(self, block: ToolBlock) -> list[tuple[int, int]]:
-        """For templates that change a content (strip it, write it as JSON): render each alone to see what becomes of it."""
+        """Handle templates that change a content (strip it, write it as JSON): render each alone to see what becomes of it."""
         rendered = []
         for tool, content in zip(block.tools, block.contents, strict=True):
             before, after = self._scaffold((tool,))
@@ -189,7 +187,7 @@ class ContentLocator:
 
 
 class _Spellings(dict[int, str]):
-    """What each token spells on its own: the characters that it was made of, for most tokenizers of today."""
+    """The spelling of each token on its own: the characters that it was made of, for most of today's tokenizers."""
 
     def __init__(self, decode: Decode) -> None:
         self._decode = decode
@@ -205,9 +203,9 @@ class _Spellings(dict[int, str]):
         return bool(spelt) and all(ours == theirs for ours, theirs in spelt)
 
     def starts(self, text: str, ids: Sequence[int]) -> list[int] | None:
-        """The index of the first character of each token, if the tokens spell the end of `text`.
+        """Return the index of each token's first character, if the tokens spell the end of `text`.
 
-        None: they do not, or the text has characters that normalisers change, or that are of several tokens.
+        None: they do not, or the text has characters that normalisers change or that span several tokens.
         """
         spellings = [self[token] for token in ids]
         spelt = "".join(spellings)
@@ -217,9 +215,9 @@ class _Spellings(dict[int, str]):
 
 
 def block_spans(block: ToolBlock, contents: Sequence[tuple[int, int]], offset: int) -> list[tuple[Span, int]]:
-    """The spans of a block that starts at token `offset`, each with the index of the result that it belongs to.
+    """Return the spans of a block that starts at token `offset`, each with the index of the result that it belongs to.
 
-    Scaffold before a content belongs to that result, the scaffold at the end (the next turn's header included) to the last one.
+    Scaffold before a content belongs to that result, the scaffold at the end (including the next turn's header) to the last one.
     Empty spans are left out.
     """
     spans: list[tuple[Span, int]] = []
@@ -236,7 +234,7 @@ def block_spans(block: ToolBlock, contents: Sequence[tuple[int, int]], offset: i
 
 
 def read_spans(values: Iterable[Any], sampled: Mask) -> list[Span]:
-    """`env_spans` of a user's own rollouts: (start, end, role, tool, content) each, clipped where the completion was.
+    """Read a user's own `env_spans`: (start, end, role, tool, content) each, clipped where the completion was.
 
     Args:
         sampled: (T,), 1 = sampled by the policy.
@@ -275,9 +273,9 @@ def read_spans(values: Iterable[Any], sampled: Mask) -> list[Span]:
 
 
 def zero_runs(mask: Mask) -> list[tuple[int, int]]:
-    """Maximal runs [start, end) of 0 in a mask (T,), 1 = sampled by the policy."""
+    """Return the maximal runs [start, end) of 0 in a mask (T,), 1 = sampled by the policy."""
     sampled = mask != 0
-    # bytes are searched fifty times faster than a tensor is scanned
+    # searching bytes is fifty times faster than scanning a tensor
     values = (sampled.cpu().numpy() if isinstance(sampled, torch.Tensor) else sampled).tobytes()
     runs: list[tuple[int, int]] = []
     end = 0
@@ -290,11 +288,10 @@ def zero_runs(mask: Mask) -> list[tuple[int, int]]:
 
 
 def texts_of(spans: Sequence[Span], ids: Sequence[int], sampled: Mask, decode: Decode) -> list[tuple[str, str]]:
-    """For each span whose messages are not known, the texts of its turn, from the tokens: (action, observation).
+    """Return the texts (action, observation) of the turn of each span without messages, from the tokens.
 
-    The action is what the policy sampled right before the environment's tokens; where several results follow each other it is
-    the same for all of them. The observation is a span's own content, and of scaffold that of the content it belongs to: the
-    next, or the last one.
+    The action is what the policy sampled right before the environment's tokens, the same for several results in a row. The
+    observation is a content span's own text; for scaffold it is that of the content it belongs to, the next or the last one.
 
     Args:
         ids: (T,). sampled: (T,), 1 = sampled by the policy.
@@ -310,13 +307,13 @@ def texts_of(spans: Sequence[Span], ids: Sequence[int], sampled: Mask, decode: D
             content = next((content for content in contents if content.start >= span.start), [span, *contents][-1])
             texts[span] = action, decode(list(ids[content.start : content.end]))
         before = end
-    return [texts.get(span, ("", "")) for span in spans]  # a span of no tokens has neither
+    return [texts.get(span, ("", "")) for span in spans]  # an empty span has neither
 
 
 def token_weights(
     rows: Sequence[Sequence[tuple[Span, float]]], length: int, tools: Sequence[str]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Spans and their multipliers, as the columns that travel with a batch.
+    """Convert spans and their multipliers to the columns that travel with a batch.
 
     Args:
         rows: for each completion, its spans and the multiplier of each (0 = not selected).
@@ -336,9 +333,9 @@ def token_weights(
         for span, weight in spans
         if weight != 0
     ]
-    if selected:  # all spans in one write: a loop over them costs more than finding them
+    if selected:  # one write for all spans: a loop over them would cost more than locating them
         of_row, starts, counts, values, numbers = map(torch.tensor, zip(*selected, strict=True))
-        # token k of a span lies k after its start: counted over all spans, less what came before the span
+        # Token k of a span lies k after its start: its index over all spans, minus the tokens of earlier spans.
         before = counts.cumsum(0) - counts
         columns = torch.arange(int(counts.sum())) + (starts - before).repeat_interleave(counts)
         index = of_row.repeat_interleave(counts), columns
@@ -348,7 +345,7 @@ def token_weights(
 
 
 def _interleave(pieces: Sequence[str], contents: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:
-    """The text piece, content, piece, …, and the character range of each content."""
+    """Return the text piece, content, piece, …, and the character range of each content."""
     text, ranges = "", []
     for index, piece in enumerate(pieces):
         text += piece
@@ -375,7 +372,7 @@ def _split_at(text: str, sentinels: Sequence[str]) -> list[str]:
 def _token_ranges(
     block: ToolBlock, encoded: tuple[list[int], list[int]], chars: Sequence[tuple[int, int]]
 ) -> list[tuple[int, int]] | None:
-    """Token ranges of the character ranges, or None where the encoded text does not end in the block's tokens."""
+    """Return the token ranges of the character ranges, or None if the encoded text does not end in the block's tokens."""
     ids, starts = encoded
     full = block.ids if block.full_ids is None else block.full_ids
     first = len(ids) - len(full)

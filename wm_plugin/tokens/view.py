@@ -1,4 +1,4 @@
-"""The tokens of a rollout, coloured by their author, as HTML for a report and as rich text for the terminal.
+"""A rollout's tokens, coloured by author, as HTML for a report and as rich text for the terminal.
 
 Texts come from environments and models and are not trusted: markup is escaped and control characters are written out, so that
 neither a browser nor a terminal interprets them.
@@ -26,7 +26,7 @@ _TERMINAL: dict[Kind, str] = {
     "content": "black on bright_cyan",
     "scaffold": "black on bright_magenta",
 }
-# For light and dark. Environment tokens that count are also underlined, so that the view does not depend on colour alone.
+# For light and dark. Environment tokens that count are underlined too, so that the view does not depend on colour alone.
 STYLE = """.wm-tokens{font:13px/1.65 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;white-space:pre-wrap;
 overflow-wrap:anywhere;--wm-ink:#1f2933;--wm-prompt:#616e7c;--wm-policy:#ffe08a;--wm-content:#b9e3f5;--wm-scaffold:#e3d5f5;--wm-count:#17709a;
 color:var(--wm-ink)}
@@ -41,7 +41,7 @@ color:var(--wm-ink)}
 .wm-counts{box-shadow:inset 0 -2px 0 var(--wm-count)}
 .wm-off{opacity:.7}
 """
-_LONGEST_NAME = 80  # characters of a tool's name in a tooltip, which every one of its tokens has
+_MAX_NAME = 80  # characters of a tool's name in a tooltip
 
 
 @dataclass(frozen=True)
@@ -49,14 +49,14 @@ class Token:
     """One token of a rollout.
 
     Attributes:
-        text: The token, decoded.
-        kind: Its author: "prompt", "policy" (sampled), "content" (the environment) or "scaffold" (the chat template around the
+        text: the decoded token.
+        kind: its author: "prompt", "policy" (sampled), "content" (the environment) or "scaffold" (the chat template around the
             content).
-        tool: The tool that answered, if one did.
-        weight: The factor of its negative log-likelihood in the world-model loss; 0 if it does not count, None if unknown.
+        tool: the tool that answered, if one did.
+        weight: the factor of its negative log-likelihood in the world-model loss; 0 if it does not count, None if unknown.
 
     Raises:
-        ValueError: The kind does not exist.
+        ValueError: the kind does not exist.
     """
 
     text: str
@@ -70,12 +70,11 @@ class Token:
 
 
 def to_html(tokens: Iterable[Token], *, style: bool = True, limit: int | None = None) -> str:
-    """An HTML fragment: one span per token, with its kind, tool and weight as the tooltip; text is escaped.
+    """Render an HTML fragment: one span per token, with its kind, tool and weight as the tooltip; text is escaped.
 
     Args:
-        tokens: The tokens of a rollout.
-        style: Whether the fragment carries `STYLE`; a page with several fragments has it once.
-        limit: Show so many tokens, the first three quarters and the last quarter of them, and mark the cut; None: all.
+        style: whether the fragment carries `STYLE`; a page with several fragments needs it once.
+        limit: show this many tokens, the first three quarters and the last quarter, and mark the cut; None shows all.
     """
     tokens = list(tokens)
     first, last = len(tokens), len(tokens)
@@ -89,7 +88,7 @@ def to_html(tokens: Iterable[Token], *, style: bool = True, limit: int | None = 
 
 
 def to_text(tokens: Iterable[Token]) -> Text:
-    """Rich text for a terminal: environment tokens that count are underlined, those that do not are dim."""
+    """Render rich text for a terminal: environment tokens that count are underlined, those that do not are dim."""
     text = Text()
     for token in tokens:
         style = _TERMINAL[token.kind]
@@ -100,7 +99,7 @@ def to_text(tokens: Iterable[Token]) -> Text:
 
 
 def visible(text: str) -> str:
-    r"""`text` with control, format and surrogate characters written out (`\x1b`, `\u202e`); line ends and tabs stay."""
+    r"""Write out control, format and surrogate characters (`\x1b`, `\u202e`); line ends and tabs stay."""
     return "".join(
         character.encode("unicode_escape").decode()
         if unicodedata.category(character) in {"Cc", "Cf", "Cs"} and character not in "\n\t\u200d"
@@ -112,7 +111,7 @@ def visible(text: str) -> str:
 def _span(position: int, token: Token) -> str:
     label = [f"#{position} {LEGEND[token.kind]}"]
     if token.tool is not None:
-        label.append(f"tool {visible(token.tool[:_LONGEST_NAME])}{'…' * (len(token.tool) > _LONGEST_NAME)}")
+        label.append(f"tool {visible(token.tool[:_MAX_NAME])}{'…' * (len(token.tool) > _MAX_NAME)}")
     style = f"wm-{token.kind}"
     if _is_environment(token) and token.weight is not None:
         label.append(f"weight {token.weight:g}")

@@ -17,7 +17,7 @@ from trl.experimental.async_grpo import AsyncGRPOConfig, AsyncGRPOTrainer
 
 from wm_plugin.errors import UserError
 from wm_plugin.objectives.echo import EchoConfig, count_tokens
-from wm_plugin.objectives.silence import Silence, Tally
+from wm_plugin.objectives.empty_batches import EmptyBatchMonitor, Tally
 from wm_plugin.objectives.weigh import weigh
 from wm_plugin.tokens.spans import Origin, token_weights
 from wm_plugin.trl import optimizers, sharding, support
@@ -107,7 +107,7 @@ class WorldModelAsyncGRPOTrainer(TermMixin, AsyncGRPOTrainer):
             template = check_tokenizer(self.processing_class)  # not first after a rollout
             if template.state == "fail":
                 raise UserError(f"{template.name}: {template.detail}; {template.mend}")
-            silence = Silence(config, limit="max_completion_length")
+            silence = EmptyBatchMonitor(config, limit="max_completion_length")
         except UserError as error:
             if config is not None and (config.active or config.refills):
                 raise

@@ -1,14 +1,12 @@
 """`GRPOConfig` with the objective's fields, for YAML files and flags (TrlParser) as for Python."""
 
-from contextlib import suppress
 from dataclasses import dataclass
 
 from trl import GRPOConfig
 
 from wm_plugin.errors import UserError
-from wm_plugin.lab.agents.lookahead_values import read_sets
+from wm_plugin.hosting.config import read_field
 from wm_plugin.trl.settings import ObjectiveSettings
-from wm_plugin.untrusted import loads
 from wm_plugin.worlds.wrappers.annealing import TurnBudget
 
 
@@ -22,17 +20,13 @@ class WorldModelGRPOConfig(ObjectiveSettings, GRPOConfig):
 
     def __post_init__(self) -> None:
         self.make_turn_budget()
-        read_sets(self.look_ahead)
+        read_field("look_ahead", self.look_ahead)
         self.echo_config()  # says what is wrong before the host's own checks, which may load a device
         super().__post_init__()
 
     def make_turn_budget(self) -> TurnBudget | None:
-        values = self.turn_budget
-        if isinstance(values, str):
-            with suppress(ValueError):  # what is none is refused next, with what to write
-                values = loads(values)
-        if values is None:
+        if self.turn_budget is None:
             return None
         if self.max_tool_calling_iterations is not None:
             raise UserError("turn_budget says what max_tool_calling_iterations says; leave one of them out")
-        return TurnBudget.from_mapping(values)
+        return read_field("turn_budget", self.turn_budget)

@@ -9,15 +9,15 @@ from typing import Any, Literal, Self, get_origin
 from pydantic.fields import FieldInfo
 
 from wm_plugin.errors import UserError, nearest
+from wm_plugin.hosting.config import RunConfig
 from wm_plugin.objectives import EchoConfig
 from wm_plugin.options import members
-from wm_plugin.worlds import ENVIRONMENTS
 
 PREFIX = "echo_"
 
 
-def _host_field(name: str, declared: FieldInfo) -> tuple[str, Any, Any]:
-    """A field of `EchoConfig` as TRL's parser takes it: a plain type, or JSON for what has none."""
+def _host_field(name: str, declared: FieldInfo, prefix: str = "") -> tuple[str, Any, Any]:
+    """A field of a model as TRL's parser takes it: a plain type, or JSON for what has none."""
     kinds = {part for part in members(declared.annotation) if part is not type(None)}
     kind: Any = next(iter(kinds))
     if get_origin(kind) is Literal:
@@ -27,40 +27,31 @@ def _host_field(name: str, declared: FieldInfo) -> tuple[str, Any, Any]:
     elif declared.default is None:
         kind = kind | None
     default, note = declared.default, ""
-    if name == "coeff":  # None: nobody wrote it, which is told from a 0
+    if prefix and name == "coeff":  # None: nobody wrote it, which is told from a 0
         kind, default, note = float | None, None, " Not written, it is 0 with a warning."
-    return f"{PREFIX}{name}", kind, field(default=default, metadata={"help": f"{declared.description}{note}"})
+    return f"{prefix}{name}", kind, field(default=default, metadata={"help": f"{declared.description}{note}"})
 
 
-EchoFields = make_dataclass("EchoFields", [_host_field(*one) for one in EchoConfig.model_fields.items()])
+EchoFields = make_dataclass("EchoFields", [_host_field(*one, PREFIX) for one in EchoConfig.model_fields.items()])
+TRAINER_FIELDS = ("turn_budget", "look_ahead")  # of `RunConfig`, which the trainer itself reads
+TrainerFields = make_dataclass(
+    "TrainerFields", [_host_field(name, RunConfig.model_fields[name]) for name in TRAINER_FIELDS]
+)
+RunFields = make_dataclass(
+    "RunFields",
+    [_host_field(*one) for one in RunConfig.model_fields.items() if one[0] not in ("objective", *TRAINER_FIELDS)],
+)
 
 
 @dataclass
-class ObjectiveSettings(EchoFields):  # type: ignore[misc, valid-type]  # made of the model's fields
-    """The fields of `EchoConfig`, each with the prefix `echo_`, and the budget of turns."""
+class ObjectiveSettings(TrainerFields, EchoFields):  # type: ignore[misc, valid-type]  # made of the model's fields
+    """The fields of `EchoConfig`, each with the prefix `echo_`, and those of `RunConfig` that a trainer reads."""
 
     optimizer: str | None = field(
         default=None,
         metadata={
             "help": "An optimizer that TRL's optim does not have, with its learning rate, decay and betas: muon (torch >= 2.9; "
             "AdamW for what is no hidden matrix) or sign_sgd."
-        },
-    )
-
-    turn_budget: dict | str | None = field(
-        default=None,
-        metadata={
-            "help": "WMAct's annealing of the turns that an episode in an environment may take: {start: 30, every: 100}, as a "
-            "flag JSON. None: max_tool_calling_iterations throughout."
-        },
-    )
-
-    look_ahead: dict | str | None = field(
-        default=None,
-        metadata={
-            "help": "Evaluation sets whose episodes the policy plays looking ahead with itself, each with fields of "
-            "LookAheadConfig: {held_out: {continuations: 16, depth: 6, marks: {over: '!', won: P}}}, as a flag JSON "
-            "(docs/lookahead.md)."
         },
     )
 
@@ -84,7 +75,7 @@ class ObjectiveSettings(EchoFields):  # type: ignore[misc, valid-type]  # made o
 
 
 @dataclass
-class ScriptSettings:
+class ScriptSettings(RunFields):  # type: ignore[misc, valid-type]
     """Environment, rewards and data. Dotted paths are `package.module:name`; the working directory is on the path."""
 
     trainer: str = field(
@@ -99,49 +90,6 @@ class ScriptSettings:
         metadata={
             "help": "A chat template instead of the tokenizer's: a file, or the name of one that TRL ships, such as qwen2_5. The "
             "model is saved with it."
-        },
-    )
-    environment: dict | str | None = field(
-        default=None,
-        metadata={
-            "help": f"An environment class: one of {', '.join(ENVIRONMENTS)}, or a dotted path; or {{name: class}}, and the "
-            "dataset's column `environment` says which."
-        },
-    )
-    episode_reward: dict | str | None = field(
-        default=None,
-        metadata={
-            "help": "WMAct's reward of the environment's episodes, instead of the environment's own: {rescale: true, "
-            "format_penalty: 0.1, turn_penalty: 0.0, action_penalty: 0.0, gamma: 1.0}, or some of these; as a flag JSON."
-        },
-    )
-    control: dict | str | None = field(
-        default=None,
-        metadata={
-            "help": "Perturbations of what the environment's training episodes show: {perturbations: [{name: error, rate: 0.1}], "
-            "seed: 0, curriculum: {by: step, steps: 200}}; as a flag JSON. docs/control.md lists them."
-        },
-    )
-    simulation: dict | str | None = field(
-        default=None,
-        metadata={
-            "help": "A world model in the place of the environment: {url: http://localhost:8000/v1, model: NAME}, "
-            "or other fields of SimulationConfig (docs/simulation.md); as a flag JSON. Evaluations play in the real world "
-            "unless it has evaluation: simulated."
-        },
-    )
-    verify: dict | str | None = field(
-        default=None,
-        metadata={
-            "help": "A check before irreversible actions, by a world model: {budget: 4, world_model: {url: "
-            "http://localhost:8000/v1, model: NAME}}, or other fields of VerifyConfig (docs/verify.md); as a flag JSON."
-        },
-    )
-    protocol: str = field(
-        default="tools",
-        metadata={
-            "help": "How the policy acts in an environment: tools, by calls in the model's own format; or tags, WMAct's "
-            "<think>…</think><action>a; b</action>, with no tools in the prompt and observations as the user's."
         },
     )
     tools: list[str] | None = field(default=None, metadata={"help": "Dotted paths of tool functions."})

@@ -13,9 +13,9 @@ import torch
 
 from wm_plugin.errors import UserError, shown
 from wm_plugin.objectives.echo import EchoConfig, echo_loss, within_bounds
+from wm_plugin.objectives.empty_batches import EmptyBatchMonitor, Tally
 from wm_plugin.objectives.guard import Guard, GuardConfig
 from wm_plugin.objectives.metrics import EchoMeter
-from wm_plugin.objectives.silence import Silence, Tally
 from wm_plugin.trl.callbacks import GuardCallback
 from wm_plugin.trl.settings import ObjectiveSettings
 from wm_plugin.trl.window import Window
@@ -37,7 +37,7 @@ class TermMixin(_Host):
     _wm_eval_set = ""  # before our figures in an evaluation: the name of its set of rows, if it has one
     _metrics: dict[str, Any]  # the host's
 
-    def _wm_start(self, config: EchoConfig, silence: Silence, tools: list[str]) -> None:
+    def _wm_start(self, config: EchoConfig, silence: EmptyBatchMonitor, tools: list[str]) -> None:
         """From here on the term is added and measured."""
         self._wm = config
         self._wm_silence = silence
@@ -151,14 +151,14 @@ class TermMixin(_Host):
             How many tokens it had, over all ranks; at coefficient 0 none.
 
         Raises:
-            UserError: as from `Silence.speak`.
+            UserError: as from `EmptyBatchMonitor.speak`.
         """
         if coeff == 0:
             return 0
         window, config, counted = self._wm_window, self._wm, self._wm_window.selected
         if config.min_token_nll is not None or config.max_token_nll is not None:
             counted = int(self.accelerator.reduce(window.in_loss, reduction="sum"))
-        if self._wm_silence.after(coeff=coeff, environment=window.environment, counted=counted):
+        if self._wm_silence.record(coeff=coeff, environment=window.environment, counted=counted):
             self._wm_speak()
         if counted:  # what is told of a later silence is of the rollouts since, or of the same generation batch
             self._wm_tallies = deque(list(self._wm_tallies)[-1:], maxlen=TALLIES)
@@ -172,7 +172,7 @@ class TermMixin(_Host):
         from accelerate.utils import gather_object
 
         window = self._wm_window
-        text = self._wm_silence.speak(
+        text = self._wm_silence.report(
             Tally.sum(gather_object(list(self._wm_tallies))),
             environment=window.environment,
             selected=window.selected,

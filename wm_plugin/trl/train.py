@@ -29,6 +29,7 @@ from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser, g
 import wm_plugin.trl
 from wm_plugin.data.json_values import finite
 from wm_plugin.errors import UserError, nearest, shown
+from wm_plugin.hosting.config import RunConfig
 from wm_plugin.registry import import_object
 from wm_plugin.runtime.command import say
 from wm_plugin.tokens.tokenizer import is_missing_folder
@@ -36,20 +37,11 @@ from wm_plugin.hosting import config_file
 from wm_plugin.trl import _compat, gguf, support
 from wm_plugin.trl.config import WorldModelGRPOConfig
 from wm_plugin.trl.rewards import reward_functions
-from wm_plugin.trl.settings import ObjectiveSettings, ScriptSettings, help_text
+from wm_plugin.trl.settings import TRAINER_FIELDS, ObjectiveSettings, RunFields, ScriptSettings, help_text
 from wm_plugin.trl.templates import put_template, read_template
 from wm_plugin.trl.trainer import WorldModelGRPOTrainer
 from wm_plugin.untrusted import loads
-from wm_plugin.worlds import ENVIRONMENTS
-from wm_plugin.worlds.wrappers.control import ControlConfig, controlled
-from wm_plugin.worlds.wrappers.rewarded import rewarded
-from wm_plugin.worlds.wrappers.simulated import placed
-from wm_plugin.worlds.wrappers.simulation_config import SimulationConfig
-from wm_plugin.worlds.wrappers.tags import PROTOCOLS, in_tags
-from wm_plugin.worlds.wrappers.verified import verified
-from wm_plugin.worlds.wrappers.verify_config import VerifyConfig
 
-_ENVIRONMENT = "write a name (wm env list), package.module:Class, or {name: class}"
 TRAINERS = ("grpo", "async_grpo")
 _WRITE = {int: "a number", float: "a number", bool: "true or false", str: "text"}  # for settings of one value
 
@@ -143,14 +135,7 @@ def build(arguments: list[str]) -> tuple[Any, Any]:
     of_file = gguf.is_gguf(model.model_name_or_path)
     if not of_file and is_missing_folder(model.model_name_or_path):
         raise UserError(f"model_name_or_path is {model.model_name_or_path!r}: there is no such folder")
-    environment = _environment(
-        script.environment,
-        script.episode_reward,
-        script.protocol,
-        simulation=script.simulation,
-        control=script.control,
-        verify=script.verify,
-    )
+    environment = run_config(script, config).factory
     reward_funcs = [import_object(path, field="reward_funcs") for path in script.reward_funcs or []]
     reward_funcs += reward_functions(_blocks(script.rewards or []))
     settings = {
@@ -337,64 +322,15 @@ def _raise_user_error(message: str) -> Any:
     raise UserError(message)
 
 
-def _environment(
-    value: Any,
-    reward: Any = None,
-    protocol: str = PROTOCOLS[0],
-    *,
-    simulation: Any = None,
-    control: Any = None,
-    verify: Any = None,
-) -> Any:
-    if protocol not in PROTOCOLS:
-        raise UserError(f"protocol is {shown(protocol)}; write {' or '.join(PROTOCOLS)}")
-    if value is None:
-        if protocol == "tags":
-            raise UserError("protocol is of actions in an environment, and there is no environment; name one")
-        if reward is not None:
-            raise UserError("episode_reward is of episodes in an environment, and there is no environment; name one")
-        if control is not None:
-            raise UserError("control is of episodes in an environment, and there is no environment; name one")
-        if simulation is not None:
-            raise UserError("simulation is of an environment, and there is no environment; name one")
-        if verify is not None:
-            raise UserError("verify is of actions in an environment, and there is no environment; name one")
-        return None
-    model = None if simulation is None else SimulationConfig.from_mapping(_mapping(simulation, "simulation"))
-    settings = None if reward is None else _mapping(reward, "episode_reward")
-    perturbations = None if control is None else ControlConfig.from_mapping(_mapping(control, "control"))
+def run_config(script: Any, config: Any = None) -> RunConfig:
+    """The environment that the settings name, and how it is dressed.
 
-    checks = None if verify is None else VerifyConfig.from_mapping(_mapping(verify, "verify"))
-
-    def load(path: str, name: str | None = None) -> type:
-        environment = placed(ENVIRONMENTS.get(path), model, name)
-        if perturbations is not None and (name is None or perturbations.of(name)):
-            environment = controlled(environment, perturbations)
-        if checks is not None and (name is None or checks.of(name)):
-            environment = verified(environment, checks)
-        if settings is not None:
-            environment = rewarded(environment, **settings)
-        return in_tags(environment) if protocol == "tags" else environment
-
-    if isinstance(value, str) and not value.startswith("{"):
-        if model is not None and model.worlds is not None:
-            raise UserError("simulation.worlds is of several environments, and there is one; leave it out")
-        if checks is not None and checks.worlds is not None:
-            raise UserError("verify.worlds is of several environments, and there is one; leave it out")
-        return load(value)
-    if not isinstance(value, str | dict):
-        raise UserError(f"environment is {shown(value)}; {_ENVIRONMENT}")
-    mapping = _mapping(value, "environment")
-    for name, path in mapping.items():
-        if not isinstance(path, str):
-            raise UserError(f"environment.{name} is {shown(path)}; write a name (wm env list), or package.module:Class")
-    if perturbations is not None:
-        perturbations.check_worlds(mapping)
-    if model is not None:
-        model.check_names(mapping)
-    if checks is not None:
-        checks.check_names(mapping)
-    return {name: load(path, name) for name, path in mapping.items()}
+    Raises:
+        UserError: a value does not fit.
+    """
+    values = {one.name: getattr(script, one.name) for one in dataclasses.fields(RunFields)}
+    values |= {name: getattr(config, name, None) for name in TRAINER_FIELDS}
+    return RunConfig.read({name: value for name, value in values.items() if value is not None})
 
 
 def _mapping(value: Any, name: str) -> dict[str, Any]:

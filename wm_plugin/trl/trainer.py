@@ -26,12 +26,13 @@ from trl import GRPOTrainer
 
 from wm_plugin.data.host_dumps import COLUMN, EVERY, save
 from wm_plugin.errors import UserError
-from wm_plugin.lab.agents.lookahead_values import LookAheadConfig, read_sets
+from wm_plugin.hosting.config import read_field
+from wm_plugin.lab.agents.lookahead_values import LookAheadConfig
 from wm_plugin.objectives.echo import EchoConfig, count_tokens
+from wm_plugin.objectives.empty_batches import EmptyBatchMonitor, Tally
 from wm_plugin.objectives.metrics import learn_tools
-from wm_plugin.objectives.silence import Silence, Tally
 from wm_plugin.objectives.weigh import weigh, without_variance
-from wm_plugin.rewards.silence import RewardSilence
+from wm_plugin.rewards.empty import EmptyRewardMonitor
 from wm_plugin.tokens.chat import Chat, make_locator
 from wm_plugin.tokens.spans import SPAN_FIELD, ContentLocator, Ending, SpanError, ToolBlock, token_weights
 from wm_plugin.trl import _compat, look_ahead, optimizers, sharding, support, tags
@@ -96,7 +97,11 @@ class WorldModelMixin(TermMixin, _Host):
         config = resolve(world_model, self.args)
         problem = support.hooks_problem()
         self._wm_hooked = problem is None  # else every override leaves the host alone
-        self._wm_ahead = read_sets(self.args.look_ahead) if isinstance(self.args, WorldModelGRPOConfig) else {}
+        self._wm_ahead = (
+            (read_field("look_ahead", self.args.look_ahead) or {})
+            if isinstance(self.args, WorldModelGRPOConfig)
+            else {}
+        )
         if problem:
             if turn_budget is not None or self._wm_ahead or (config is not None and config.active):
                 raise UserError(problem)
@@ -121,7 +126,7 @@ class WorldModelMixin(TermMixin, _Host):
         if self.args.log_completions and self.accelerator.is_main_process:
             self._describe_dump()
         watch = config or EchoConfig(0.0)
-        self._wm_reward_silence = RewardSilence(stop=watch.on_silence == "stop", batches=watch.silent_batches)
+        self._wm_reward_silence = EmptyRewardMonitor(stop=watch.on_silence == "stop", batches=watch.silent_batches)
         self.add_callback(EndCallback(self._wm_end))
         self._wm_say(nothing_asked(world_model, self.args, self.reward_funcs))
         if config is None or not (config.active or config.refills or support.has_tokens(self)):
@@ -129,7 +134,7 @@ class WorldModelMixin(TermMixin, _Host):
         try:
             support.check(self, config)
             self._wm_locator = self._make_locator()
-            silence = Silence(config, limit="max_completion_length")
+            silence = EmptyBatchMonitor(config, limit="max_completion_length")
         except (UserError, SpanError) as error:
             if config.active or config.refills:
                 raise
@@ -199,7 +204,7 @@ class WorldModelMixin(TermMixin, _Host):
             output = super()._generate_and_score_completions(inputs)
         if training:  # the host has averaged the figures of rewards over ranks
             metrics = {name: values[-1] for name, values in self._metrics["train"].items() if values}
-            self._wm_say(self._wm_reward_silence.after(metrics))
+            self._wm_say(self._wm_reward_silence.record(metrics))
         if self.environments:
             self._wm_episodes += self._episodes(output.get("tool_mask"))
         if self._wm is not None:

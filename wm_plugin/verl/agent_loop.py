@@ -22,11 +22,12 @@ from verl.tools.schemas import OpenAIFunctionToolSchema
 from wm_plugin.data.json_values import DEEPEST
 from wm_plugin.data.turn_texts import categories
 from wm_plugin.errors import UserError
+from wm_plugin.hosting.config import check_tool_names
 from wm_plugin.tokens.chat import users
 from wm_plugin.tokens.spans import Ending, Origin, SpanError, ending
 from wm_plugin.untrusted import BoundsError, encodable, loads
 from wm_plugin.verl import dumps
-from wm_plugin.verl.config import check_tool_names, read_config
+from wm_plugin.verl.config import read_config
 from wm_plugin.verl.look_ahead import AheadServers
 from wm_plugin.verl.names import ERROR, INFO, MAX_TURNS, ORIGINS, PROMPT, RESULTS, TOOLS, TRAINING
 from wm_plugin.verl.spans import Block, end_token_ids, locate, make_locator
@@ -78,7 +79,7 @@ class WorldModelLoopMixin(_Host):
         self.tools = {name: _watched(tool) for name, tool in self.tools.items()}
 
     def _use_environment(self, row: Mapping[str, Any]) -> None:
-        environment = self._wm.environment_of(row)
+        environment = self._wm.class_of(row)
         if environment is None:
             return
         self._wm_environment = environment()
@@ -282,8 +283,10 @@ class WorldModelLoopMixin(_Host):
         Raises:
             UserError: `wm.tools` names another one.
         """
-        known = {name for environment in self._wm.environments for name in tool_names(environment)} or set(self.tools)
-        check_tool_names(self._wm.objective, known)
+        known = {name for environment in self._wm.classes().values() for name in tool_names(environment)} or set(
+            self.tools
+        )
+        check_tool_names(self._wm.objective.tool_names, known, "wm.tools")
         return sorted(known)
 
     def _origins(self, output: Any) -> list[Origin]:

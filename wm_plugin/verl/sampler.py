@@ -18,8 +18,8 @@ from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 
 from wm_plugin.errors import UserError
 from wm_plugin.objectives import EchoConfig
+from wm_plugin.rewards.empty import EmptyRewardMonitor
 from wm_plugin.rewards.hosted import FIGURES
-from wm_plugin.rewards.silence import RewardSilence
 from wm_plugin.verl.rewards import stop_reason
 
 SILENCE = ("on_silence", "silent_batches")  # of the block wm
@@ -40,7 +40,7 @@ else:
 
 
 class _RewardMixin(_Host):
-    _wm_silence: RewardSilence | None = None
+    _wm_silence: EmptyRewardMonitor | None = None
 
     def _sync_metadata_from_transfer_queue(self) -> None:
         super()._sync_metadata_from_transfer_queue()
@@ -73,8 +73,8 @@ class _RewardMixin(_Host):
             "wm",
         )
         if self._wm_silence is None:
-            self._wm_silence = RewardSilence(stop=objective.on_silence == "stop", batches=objective.silent_batches)
-        text = self._wm_silence.after(own)
+            self._wm_silence = EmptyRewardMonitor(stop=objective.on_silence == "stop", batches=objective.silent_batches)
+        text = self._wm_silence.record(own)
         if global_steps >= trainer.total_training_steps:
             try:
                 text = self._wm_silence.at_end() or text

@@ -17,12 +17,13 @@ from wm_plugin.data import parquet
 from wm_plugin.data.errors import RowError
 from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.hosting import hooks, optimizers
+from wm_plugin.hosting.config import check_tool_names
 from wm_plugin.hosting.hooks import Hook, VersionRange
 from wm_plugin.objectives import EchoConfig
-from wm_plugin.objectives.silence import beforehand
+from wm_plugin.objectives.empty_batches import config_warning
 from wm_plugin.tokens.tokenizer import is_missing_folder
 from wm_plugin.untrusted import loads
-from wm_plugin.verl.config import WorldModelConfig, check_tool_names, read_config
+from wm_plugin.verl.config import WorldModelConfig, read_config
 from wm_plugin.verl.names import (
     AGENT_LOOP,
     AGENT_NAME,
@@ -209,7 +210,7 @@ def check_config(config: Any) -> WorldModelConfig:
     wm = read_config(config)
     _check_optimizer(config.actor_rollout_ref.actor)
     if wm.environment is not None:
-        _ = wm.environments  # each of them can be imported
+        wm.classes()  # each of them can be imported
         multi_turn = config.actor_rollout_ref.rollout.multi_turn
         if multi_turn.get("function_tool_path") or multi_turn.get("tool_config_path"):
             raise UserError("wm.environment brings its own tools; leave function_tool_path and tool_config_path out")
@@ -255,7 +256,7 @@ def check_config(config: Any) -> WorldModelConfig:
             )
         known = _declared_tools(config, wm)
         if known is not None:
-            check_tool_names(wm.objective, known)
+            check_tool_names(wm.objective.tool_names, known, "wm.tools")
         silence(config, wm)
     return wm
 
@@ -288,7 +289,7 @@ def silence(config: Any, wm: WorldModelConfig) -> str | None:
     Raises:
         UserError: the run is to stop.
     """
-    if text := beforehand(wm.objective):
+    if text := config_warning(wm.objective):
         return text
     ours = config.trainer.v1.trainer_mode in TRAINER_MODES.values()
     if ours and not (wm.objective.coeff_given or wm.objective.active):
@@ -390,7 +391,7 @@ def _declared_tools(config: Any, wm: WorldModelConfig) -> set[str] | None:
     if wm.objective.tool_names is None or _loop_name(config) != AGENT_LOOP:
         return None
     if wm.environment is not None:
-        return {name for environment in wm.environments for name in tool_names(environment)}
+        return {name for environment in wm.classes().values() for name in tool_names(environment)}
     multi_turn, names = config.actor_rollout_ref.rollout.multi_turn, set()
     try:
         if path := multi_turn.get("tool_config_path"):
@@ -410,7 +411,7 @@ def _check_rewards(config: Any, wm: WorldModelConfig) -> None:
     Raises:
         UserError: one line with the reason and the way out.
     """
-    without = [cls.__name__ for cls in wm.environments if not hasattr(cls, "get_reward")]
+    without = [cls.__name__ for cls in wm.classes().values() if not hasattr(cls, "get_reward")]
     if not without:
         return
     reward = config.reward

@@ -9,7 +9,6 @@ Where exactness needs care:
 * verl averages metrics over ranks and updates: the workers send sums, and the figures are made here.
 """
 
-import dataclasses
 import logging
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -35,9 +34,9 @@ from verl.workers.utils.padding import response_from_nested
 
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.objectives import EchoConfig, Span, count_tokens
+from wm_plugin.objectives.empty_batches import EmptyBatchMonitor, Tally
 from wm_plugin.objectives.guard import Guard, GuardConfig
 from wm_plugin.objectives.metrics import EchoMeter, figures, learn_tools, size
-from wm_plugin.objectives.silence import Silence, Tally
 from wm_plugin.objectives.weigh import origins_of_tokens, weigh, without_variance
 from wm_plugin.tokens.spans import SPAN_FIELD, Origin, ending, read_spans, token_weights, zero_runs
 from wm_plugin.verl import dumps, state, support
@@ -131,7 +130,7 @@ class WorldModelTrainerMixin(_Host):
         self._wm_refilled = 0  # prompts that this step sampled beside those of its batch
         self._wm_selected = 0  # tokens of this step's batch that count
         self._wm_tally = Tally()  # what became of its environment tokens
-        self._wm_silence = Silence(self._wm.objective, limit="data.max_response_length")
+        self._wm_silence = EmptyBatchMonitor(self._wm.objective, limit="data.max_response_length")
         for text in filter(None, (self._wm.objective.notice, self._wm_silence.warning)):
             logger.warning(text)
         guard = self._wm.objective.guard
@@ -185,7 +184,7 @@ class WorldModelTrainerMixin(_Host):
     def _setup(self) -> None:
         super()._setup()
         config = (
-            dataclasses.replace(self._wm.objective, select=None) if self._wm_on else None
+            self._wm.objective.replace(select=None) if self._wm_on else None
         )  # selected where spans are weighed; a user's function need not be importable by the workers
         expected = {"worker": WorldModelTrainingWorker.__name__, "term": self._wm_on}
         for rank, answer in enumerate(self.actor_rollout_wg.wm_configure(config)):
@@ -567,10 +566,10 @@ class WorldModelTrainerMixin(_Host):
                 f"{self._wm_prefix}/policy_silent)",
             )
         environment, selected = self._wm_tally.environment, self._wm_selected
-        due = self._wm_silence.after(coeff=coeff, environment=environment, counted=sums[2])
+        due = self._wm_silence.record(coeff=coeff, environment=environment, counted=sums[2])
         last = self.global_steps >= self.total_training_steps and _last_update(self)
         if due or (last and self._wm_silence.at_end()):
-            text = self._wm_silence.speak(
+            text = self._wm_silence.report(
                 self._wm_tally, environment=environment, selected=selected, policy_silent=silent == 1
             )
             logger.warning(text)
@@ -768,7 +767,7 @@ def _check_rows(wm: WorldModelConfig, dataset: Any, files: str) -> None:
     checked = set()
     for number, row in enumerate(rows):
         try:
-            environment = wm.environment_of({} if row is None else row)
+            environment = wm.class_of({} if row is None else row)
             columns = wm.columns_of(row)
             if environment is None or (kind := (environment, *sorted(columns))) in checked:
                 continue

@@ -100,7 +100,7 @@ def read(path: str | Path) -> list[Scenario]:
 
 def _scenario(line: bytes, where: str, name: str) -> Scenario:
     try:
-        value = loads(line, strict=True, largest=_LONGEST, levels=40, values=50_000)
+        value = loads(line, strict=True, largest=_LONGEST, levels=40)
     except ValueError as error:
         raise UserError(f"{where}: no JSON: {shown(str(error))}") from None
     return scenario_of(value, where, name)

@@ -361,7 +361,7 @@ def test_what_a_world_declares_as_refusals_is_what_it_counts_as_invalid(name):
             for observation in turn["observations"]:
                 observation["kind"] = "tool"
                 observation["data"] = {}
-        dumped = Trajectory.model_validate(declared(fields))
+        dumped = declared(Trajectory.model_validate(fields))
         assert [one.kind for _, _, one in dumped.observed()] == [one.kind for _, _, one in played.observed()]
         left = [
             [turn.observations[0].text for turn in one.turns]

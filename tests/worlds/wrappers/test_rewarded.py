@@ -142,5 +142,5 @@ class Turnless(Outcome):
 def test_an_environment_without_turns():
     assert rewarded(Turnless, action_penalty=0.1)().get_reward() == pytest.approx(0.9)
     for setting, reason in (({"turn_penalty": 0.1}, "turn_penalty is set"), ({"gamma": 0.5}, "gamma is below 1")):
-        with pytest.raises(UserError, match=f"{reason}, and the turns of the episodes are not known"):
+        with pytest.raises(UserError, match=f"{reason}, but the column of turns is missing"):
             rewarded(Turnless, **setting)().get_reward()

@@ -123,7 +123,7 @@ def _of_world_model(args: argparse.Namespace, lacking: "Lacking") -> Callable[..
     from wm_plugin.lab.evaluation.cases import Demonstrations, items_in, kind_of
     from wm_plugin.lab.evaluation.fidelity import fidelity
 
-    family = args.prompts or kind_of(args.kind).prompts
+    family = args.prompts or kind_of(args.kind).family
     if family is None:
         raise UserError(f"--as {args.kind} needs --prompts: name a domain (mcp, search, ...) or a path")
     prompts = load(family)

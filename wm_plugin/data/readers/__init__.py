@@ -1,7 +1,7 @@
 """Readers of rollout formats, one module each: `matches` tells whether a file has the format, `convert` reads a record."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from gzip import GzipFile
 from importlib import import_module
@@ -57,11 +57,11 @@ def read(path: str | Path, format: str = "auto", *, on_reject: OnReject | None =
             on_reject(row)
 
 
-def read_rows(path: Path, format: str = "auto", *, make: Make = Trajectory.model_validate) -> Iterator[Outcome]:
-    """The trajectories or the rejection of every row of a file.
+def read_rows(path: Path, format: str = "auto", *, make: Make | None = None) -> Iterator[Outcome]:
+    """Yield the trajectories or the rejection of every row of a file.
 
     Args:
-        make: validates what the reader made. `fields.check` keeps dicts, which is faster for trajectories that are only written.
+        make: completes each trajectory.
     """
     head = files.head(path)
     return _rows(_reader(format) if format != "auto" else detect(path, head), head, Part(path, format), make)
@@ -95,12 +95,12 @@ def parts(path: Path, format: str = "auto", *, size: int = PART) -> Iterator[Par
         yield from (Part(path, name, *places) for places in files.ranges(path, size))
 
 
-def read_part(part: Part, *, make: Make = Trajectory.model_validate) -> Iterator[Outcome]:
+def read_part(part: Part, *, make: Make | None = None) -> Iterator[Outcome]:
     """The trajectories or the rejection of every row of a part, as from `read_rows`."""
     return _rows(_reader(part.format), files.head(part.file), part, make)
 
 
-def _rows(reader: ModuleType, head: files.Head, part: Part, make: Make) -> Iterator[Outcome]:
+def _rows(reader: ModuleType, head: files.Head, part: Part, make: Make | None) -> Iterator[Outcome]:
     if hasattr(reader, "read"):  # its rows are not the file's records
         records, convert = reader.read(part.file, head)
     elif part.end is not None:
@@ -108,11 +108,18 @@ def _rows(reader: ModuleType, head: files.Head, part: Part, make: Make) -> Itera
     else:
         records, convert = files.records(part.file, head), reader.convert
     name = reader.__name__.rpartition(".")[2]
-    rows = convert_rows(records, convert, name, part.file, make)
-    if name not in host_dumps.FORMATS:
-        return rows
-    declared = host_dumps.beside(part.file)
-    return (row if isinstance(row, Reject) else declared.complete(row) for row in rows)
+    rows = convert_rows(records, convert, name, part.file)
+    completions = [] if make is None else [make]
+    if name in host_dumps.FORMATS:
+        completions.append(host_dumps.beside(part.file).complete)
+    return _completed(rows, completions) if completions else rows
+
+
+def _completed(rows: Iterator[Outcome], completions: Iterable[Make]) -> Iterator[Outcome]:
+    for row in rows:
+        for complete in completions:
+            row = row if isinstance(row, Reject) else complete(row)
+        yield row
 
 
 def detect(path: Path, head: files.Head) -> ModuleType:

@@ -15,9 +15,9 @@ from wm_plugin.data.errors import RowError
 from wm_plugin.data.fields import Fields
 from wm_plugin.data.schema import Source, Trajectory, misfit
 
-Convert = Callable[[Any, Source], Iterator[Trajectory | Fields]]  # fields are validated by `Make`
+Convert = Callable[[Any, Source], Iterator[Trajectory | Fields]]
 Rows = tuple[Iterable[files.Record], Convert]  # from a reader whose rows are not the file's records
-Make = Callable[[Any], Trajectory | Fields]  # validates fields; a record or a dict. A trajectory is passed on
+Make = Callable[[Trajectory], Trajectory]  # completes what a reader made
 MOST_COPIES = 50  # real trees of StableToolBench have paths of up to 36 steps
 
 
@@ -32,20 +32,18 @@ class Reject:
     raw: str  # the row's text, as far as it is known
 
 
-Outcome = Trajectory | Fields | Reject  # of a row
+Outcome = Trajectory | Reject  # of a row
 
 
-def convert_rows(
-    records: Iterable[files.Record], convert: Convert, name: str, path: Path, make: Make
-) -> Iterator[Outcome]:
-    """The trajectories of each record, or its `Reject` if it has none or does not fit the schema."""
+def convert_rows(records: Iterable[files.Record], convert: Convert, name: str, path: Path) -> Iterator[Outcome]:
+    """Yield the trajectories of each record, or its `Reject` if it has none or does not fit the schema."""
     for record in records:
         source = Source(format=name, file=path.name, row=record.row)
         try:
             if record.error is not None:
                 raise record.error
             # all before the first is yielded: a record is either read or rejected
-            trajectories = [make(row) for row in convert(record.value, source)]
+            trajectories = [Trajectory.model_validate(row) for row in convert(record.value, source)]
             if not trajectories:
                 raise RowError("nothing in it", "empty")
         except RowError as error:

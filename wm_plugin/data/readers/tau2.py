@@ -55,7 +55,7 @@ def _profiles(path: Path) -> dict[str, dict[str, str]]:
     with files.open_file(path) as file:
         try:
             # stop after the tasks, a small part of the file before the simulations
-            parsed = ijson.parse(files.Shallow(file), use_float=True)
+            parsed = ijson.parse(file, use_float=True)
             events = takewhile(lambda event: event[:2] != ("tasks", "end_array"), parsed)
             for task in ijson.items(events, "tasks.item"):
                 scenario = task.get("user_scenario") if isinstance(task, dict) else None

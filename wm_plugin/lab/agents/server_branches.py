@@ -129,7 +129,7 @@ class ServerImaginer:
         }
         if not config.observation_tokens:
             body["stop"] = [self._results.closing(names, index)[1]]
-        if self.server.seeded and config.observation_temperature:
+        if self.server.options.seed is not None and config.observation_temperature:
             body["seed"] = seed_of(f"{branch.seed}/{len(branch.turns)}/{index}")
         return body
 

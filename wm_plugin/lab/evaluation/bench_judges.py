@@ -80,13 +80,11 @@ class KeptTuring(_Kept, TuringReward):
 
     uses = (*TuringReward.uses, "number")
 
-    def _read(self, row: Judged, reply: str, notes: Any) -> float | None:  # noqa: ARG002
-        choice = self._chosen(row, reply)
-        if choice is None:
-            return None
-        own = self._own_chosen(row, choice)
-        self.values[row.columns["number"]] = (not own, not self._own_first(row))
-        return float(own)
+    def _read(self, row: Judged, reply: str, notes: Any) -> float | None:
+        score = super()._read(row, reply, notes)
+        if score is not None:
+            self.values[row.columns["number"]] = (score == 0.0, not self._prediction_is_first(row))
+        return score
 
 
 def call_in_parts(reward: _Kept, predictions: Sequence[str], targets: Sequence[str], **columns: Sequence[Any]) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from wm_plugin.data.draws import uniform
 from wm_plugin.data.errors import RowError
 from wm_plugin.data.hidden import HEADINGS, PARTS, UNSEEN, Shown, parts
-from wm_plugin.data.kinds import KINDS, Kind
+from wm_plugin.data.kinds import KINDS, Prompted
 from wm_plugin.data.prompts import Prompts, dialogue, observed, render, target
 from wm_plugin.data.readers import read
 from wm_plugin.data.render import write_action, write_history
@@ -73,7 +73,7 @@ class Episode:
     sample: Sample | None
 
 
-def kind_of(name: str, others: Sequence[str] = ()) -> Kind:
+def kind_of(name: str, others: Sequence[str] = ()) -> type[Prompted]:
     """A kind of training data that has prompts.
 
     Args:
@@ -82,10 +82,10 @@ def kind_of(name: str, others: Sequence[str] = ()) -> Kind:
     Raises:
         UserError: there is none of this name, or it has no prompts.
     """
-    prompted = [one for one, kind in KINDS.items() if kind.prompted]
+    prompted = {one: kind for one, kind in KINDS.items() if issubclass(kind, Prompted)}
     if name not in prompted:
         raise UserError(f"there is no kind {name!r} of a world model's data{nearest(name, [*prompted, *others])}")
-    return KINDS[name]
+    return prompted[name]
 
 
 def items_in(source: str | Path, kind: str) -> Iterator[Item]:

@@ -121,7 +121,7 @@ def fidelity(
     """
     if (temperature := answers.settings.get("temperature")) != 0:
         raise UserError(f"one-step prediction is at temperature 0, not {temperature}")
-    hidden = kind_of(kind).world_context if world_context is None else world_context
+    hidden = kind_of(kind).world_context_shown if world_context is None else world_context
     if contexts is not None:
         items = contexts.fill_all(items)
     if demonstrations is not None:

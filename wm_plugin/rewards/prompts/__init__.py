@@ -7,18 +7,16 @@ from wm_plugin.errors import UserError, nearest, shown
 
 PROMPTS = ("judge_binary", "judge_real", "reference", "rubric", "turing", "verifier")
 DOMAINS = ("android", "general", "mcp", "os", "search", "swe", "terminal", "web")  # with guidance for the rubric
-
-
 ABSOLUTE = ("search",)  # domains in which the real observation is the reference for everything: no content is free
 
 
 def matching(domain: str) -> str:
-    """What the rubric asks to match in a domain."""
+    """Return what the rubric asks to match in a domain."""
     return ours("matching_search" if domain in ABSOLUTE else "matching")
 
 
 def load(name_or_path: str) -> str:
-    """The text of a prompt. An argument with a `/` or the ending `.md` is a path.
+    """Return a prompt's text. An argument with a `/` or the ending `.md` is a path.
 
     Raises:
         UserError: there is no such prompt or file, or the file is empty or not UTF-8.
@@ -29,14 +27,14 @@ def load(name_or_path: str) -> str:
         return _read(Path(name_or_path), name_or_path)
     if name_or_path not in PROMPTS:
         raise UserError(
-            f"there is no judge's prompt {name_or_path!r}{nearest(name_or_path, PROMPTS)}; your own go by path: "
+            f"there is no judge's prompt {name_or_path!r}{nearest(name_or_path, PROMPTS)}; give your own as a path: "
             f"./{name_or_path}.md"
         )
     return ours(name_or_path)
 
 
 def ours(name: str) -> str:
-    """The text of a file in this package, such as `rubric`, `data` or `domain_web`."""
+    """Return the text of a file in this package, such as `rubric`, `data` or `domain_web`."""
     return (resources.files(__name__) / f"{name}.md").read_text(encoding="utf-8").strip()
 
 

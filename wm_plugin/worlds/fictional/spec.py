@@ -288,7 +288,7 @@ def of_column(text: str) -> Spec:
     if text in SHIPPED:
         return shipped(text)
     try:
-        value = loads(text, strict=True, largest=LARGEST, levels=12, values=10_000)
+        value = loads(text, strict=True, largest=LARGEST, levels=12)
     except ValueError:
         name = shown(text)
         raise UserError(f"fictional: a row's column `spec` is {name}{nearest(text[:40], SHIPPED)}") from None

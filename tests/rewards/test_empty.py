@@ -3,7 +3,7 @@
 import pytest
 
 from wm_plugin.errors import UserError
-from wm_plugin.rewards.silence import RewardSilence
+from wm_plugin.rewards.empty import EmptyRewardMonitor
 
 NONE = {"wm/rwml/no_prediction": 1.0, "wm/rwml/rouge": 0.0, "loss": 0.0}
 SOME = {"wm/rwml/no_prediction": 0.75}
@@ -11,16 +11,16 @@ DEAD = {"wm/judge/no_prediction": 0.0, "wm/judge/failure_share": 0.9999999}
 
 
 def fed(*batches, stop=False, most=2):
-    silence = RewardSilence(stop=stop, batches=most)
-    return silence, [silence.after(batch) for batch in batches]
+    monitor = EmptyRewardMonitor(stop=stop, batches=most)
+    return monitor, [monitor.record(batch) for batch in batches]
 
 
 def test_batches_in_a_row_are_warned_of_once_and_fail_the_run_at_its_end():
-    silence, (first, second, third) = fed(NONE, NONE, NONE)
+    monitor, (first, second, third) = fed(NONE, NONE, NONE)
     assert first is third is None
     assert second.startswith("reward rwml scored nothing in 2 batches of rollouts in a row: no answer had a prediction")
     with pytest.raises(UserError, match="reward rwml scored nothing in any batch of rollouts of the run: no answer"):
-        silence.at_end()
+        monitor.at_end()
 
 
 def test_they_stop_the_run_if_asked():
@@ -29,21 +29,21 @@ def test_they_stop_the_run_if_asked():
 
 
 def test_one_prediction_is_enough():
-    silence, warnings = fed(NONE, SOME, NONE, stop=True)
+    monitor, warnings = fed(NONE, SOME, NONE, stop=True)
     assert warnings == [None] * 3
-    assert silence.at_end() is None
+    assert monitor.at_end() is None
 
 
 def test_a_run_that_is_shorter_is_warned_of_where_a_model_may_have_to_learn_the_tag():
-    silence, _ = fed(NONE)
-    assert "scored nothing in any batch" in silence.at_end()
+    monitor, _ = fed(NONE)
+    assert "scored nothing in any batch" in monitor.at_end()
 
 
 def test_a_judge_that_never_answered_fails_however_short_a_run_is():
-    silence, (warning,) = fed(DEAD)
+    monitor, (warning,) = fed(DEAD)
     assert warning is None
     with pytest.raises(UserError, match="reward judge scored nothing in any batch.*: the judge gave no verdict"):
-        silence.at_end()
+        monitor.at_end()
 
 
 def test_each_reward_is_watched_alone_and_other_figures_are_not_read():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from support.examples import examples
 from wm_plugin import EchoConfig
 from wm_plugin.errors import UserError
-from wm_plugin.objectives.silence import CAUSES, Silence, Tally
+from wm_plugin.objectives.empty_batches import CAUSES, EmptyBatchMonitor, Tally
 from wm_plugin.objectives.weigh import weigh
 from wm_plugin.tokens.spans import Ending, Origin, Span
 
@@ -26,9 +26,9 @@ def tallied(config: EchoConfig, *origins: Origin, dropped: bool = False) -> Tall
 
 
 def spoken(config: EchoConfig, tally: Tally, **counts: int) -> str:
-    silence = Silence(config)
-    silence.batches = 1
-    return silence.speak(tally, **{"environment": tally.environment, "selected": tally.selected, **counts})
+    monitor = EmptyBatchMonitor(config)
+    monitor.batches = 1
+    return monitor.report(tally, **{"environment": tally.environment, "selected": tally.selected, **counts})
 
 
 HEAD = "the world-model objective had no token to train on in an optimizer batch: "
@@ -93,18 +93,18 @@ def test_causes_outside_the_spans():
 
 
 def test_results_that_the_host_drops_are_not_taken_for_calls_that_nobody_made():
-    silence = Silence(EchoConfig(1.0), limit="max_completion_length")
-    assert after(silence) is True
-    text = silence.speak(Tally.sum([Tally(unanswered=2), Tally()]), environment=0, selected=0)
+    monitor = EmptyBatchMonitor(EchoConfig(1.0), limit="max_completion_length")
+    assert after(monitor) is True
+    text = monitor.report(Tally.sum([Tally(unanswered=2), Tally()]), environment=0, selected=0)
     assert "tools were called, but no result is in the rollouts" in text
     assert text.endswith("raise max_completion_length")
     assert "as if no tool" not in text
 
 
 def test_a_batch_without_advantages_either_trained_nothing():
-    silence = Silence(EchoConfig(1.0))
-    after(silence)
-    text = silence.speak(Tally(), environment=0, selected=0, policy_silent=True)
+    monitor = EmptyBatchMonitor(EchoConfig(1.0))
+    after(monitor)
+    text = monitor.report(Tally(), environment=0, selected=0, policy_silent=True)
     assert text.endswith("; its advantages were all 0 too, so that it trained nothing")
 
 
@@ -112,11 +112,11 @@ def test_a_batch_without_advantages_either_trained_nothing():
     ("counts", "due"), [([], False), ([0, 0], True), ([5, 0], False), ([0, 5], False), ([0, 0, 0], False)]
 )
 def test_a_run_that_ends_early_is_spoken_of_at_its_end(counts, due):
-    silence = Silence(EchoConfig(0.5, silent_batches=3))
+    monitor = EmptyBatchMonitor(EchoConfig(0.5, silent_batches=3))
     for counted in counts:
-        if after(silence, counted, environment=0):
-            speak(silence)
-    assert silence.at_end() == due
+        if after(monitor, counted, environment=0):
+            speak(monitor)
+    assert monitor.at_end() == due
 
 
 def test_a_config_knows_whether_somebody_wrote_its_coefficient():
@@ -133,46 +133,46 @@ def test_every_field_that_leaves_tokens_out_has_a_cause():
     assert set(CAUSES) - fields == {"env_spans"}
 
 
-def after(silence: Silence, counted: int = 0, environment: int = 9, coeff: float = 0.5) -> bool:
-    return silence.after(coeff=coeff, environment=environment, counted=counted)
+def after(monitor: EmptyBatchMonitor, counted: int = 0, environment: int = 9, coeff: float = 0.5) -> bool:
+    return monitor.record(coeff=coeff, environment=environment, counted=counted)
 
 
-def speak(silence: Silence) -> str:
-    return silence.speak(Tally(), environment=9, selected=0)
+def speak(monitor: EmptyBatchMonitor) -> str:
+    return monitor.report(Tally(), environment=9, selected=0)
 
 
 def test_rollouts_whose_tokens_are_left_out_are_spoken_of_at_once_and_once():
-    silence = Silence(EchoConfig(0.5))
-    assert after(silence)
-    assert speak(silence).startswith(HEAD)
-    assert not any(after(silence) for _ in range(9))
+    monitor = EmptyBatchMonitor(EchoConfig(0.5))
+    assert after(monitor)
+    assert speak(monitor).startswith(HEAD)
+    assert not any(after(monitor) for _ in range(9))
 
 
 def test_silent_rollouts_are_given_some_batches():
-    silence = Silence(EchoConfig(0.5, silent_batches=2))
+    monitor = EmptyBatchMonitor(EchoConfig(0.5, silent_batches=2))
     counts = [0, 5, 0, 0, 0]
     due = []
     for counted in counts:
-        due.append(after(silence, counted, environment=0))
+        due.append(after(monitor, counted, environment=0))
         if due[-1]:
-            assert "in 2 optimizer batches in a row" in speak(silence)
+            assert "in 2 optimizer batches in a row" in speak(monitor)
     assert due == [False, False, False, True, False]
 
 
 def test_a_coefficient_of_0_expects_nothing():
-    silence = Silence(EchoConfig(0.5, silent_batches=1, on_silence="stop"))
-    assert not any(after(silence, coeff=0.0) for _ in range(5))
+    monitor = EmptyBatchMonitor(EchoConfig(0.5, silent_batches=1, on_silence="stop"))
+    assert not any(after(monitor, coeff=0.0) for _ in range(5))
 
 
 def test_a_run_is_stopped_if_asked():
-    silence = Silence(EchoConfig(0.5, silent_batches=3, on_silence="stop"))
-    assert after(silence)
-    assert speak(silence)
-    assert not after(silence)
-    assert not after(silence, counted=1)
-    assert [after(silence) for _ in range(3)] == [False, False, True]
+    monitor = EmptyBatchMonitor(EchoConfig(0.5, silent_batches=3, on_silence="stop"))
+    assert after(monitor)
+    assert speak(monitor)
+    assert not after(monitor)
+    assert not after(monitor, counted=1)
+    assert [after(monitor) for _ in range(3)] == [False, False, True]
     with pytest.raises(UserError, match=r"in 3 optimizer batches in a row: .* \(on_silence is stop\)") as error:
-        speak(silence)
+        speak(monitor)
     assert "\n" not in str(error.value)
 
 
@@ -186,13 +186,13 @@ NOTHING = {
 @pytest.mark.parametrize("case", NOTHING)
 def test_a_config_that_can_select_nothing_is_spoken_of_before_the_first_batch(case):
     fields, message = NOTHING[case]
-    silence = Silence(EchoConfig(0.5, **fields))
-    assert message in silence.warning
-    assert not after(silence)  # it has been said
+    monitor = EmptyBatchMonitor(EchoConfig(0.5, **fields))
+    assert message in monitor.warning
+    assert not after(monitor)  # it has been said
     with pytest.raises(UserError, match=message):
-        Silence(EchoConfig(0.5, **fields, on_silence="stop"))
-    assert Silence(EchoConfig(0.0, **fields, on_silence="stop")).warning is None
-    assert Silence(EchoConfig(0.5, tools={"move": 0, "look": 1})).warning is None
+        EmptyBatchMonitor(EchoConfig(0.5, **fields, on_silence="stop"))
+    assert EmptyBatchMonitor(EchoConfig(0.0, **fields, on_silence="stop")).warning is None
+    assert EmptyBatchMonitor(EchoConfig(0.5, tools={"move": 0, "look": 1})).warning is None
 
 
 @settings(max_examples=examples(30), deadline=None)

@@ -1,6 +1,6 @@
-"""An objective that selects nothing: batches without a token that counts, what took the tokens out, and what is said of it.
+"""Watches a run for batches without a token that counts, and finds the likely causes.
 
-Both hosts ask `Silence` after every optimizer batch, with counts over all ranks.
+Both hosts call `EmptyBatchMonitor` after every optimizer batch, with counts over all ranks.
 """
 
 from collections import Counter
@@ -11,10 +11,10 @@ from wm_plugin.errors import UserError
 from wm_plugin.objectives.echo import EchoConfig
 from wm_plugin.tokens.spans import Origin
 
-NAMES = 3  # of roles or tools that a message lists, at most
-WIDTH = 40  # characters of a name in a message: a policy may have invented it
+MAX_NAMES = 3  # roles or tools in a message
+MAX_WIDTH = 40  # characters of a name in a message: a policy may have invented it
 
-# Field -> what is said of the tokens that it leaves out; {value} is the field's, {names} those of the tokens' roles or tools.
+# Field -> the message about the tokens that it leaves out, with the field's {value} and the tokens' roles or tools, {names}.
 CAUSES = {
     "roles": "roles {value} leaves out {count}, which are of {names}",
     "tools": "tools {value} leaves out {count}, which are of {names}",
@@ -24,30 +24,30 @@ CAUSES = {
     "zero_variance_groups": "zero_variance_groups {value} leaves out {count}, of groups whose rewards are all equal",
     "select": "select leaves out {count}, which are of {names}",
     "env_spans": "env_spans leaves out {count}, which are in none of its spans",
-    # last: there is scaffold around every result
+    # last, since scaffold surrounds every result
     "content_only": "content_only true leaves out {count} of chat-template scaffold",
 }
 
 
 @dataclass
 class Tally:
-    """What became of the environment tokens of some rollouts."""
+    """What became of some rollouts' environment tokens."""
 
     environment: int = 0  # all of them, before any selection
     selected: int = 0
     left_out: Counter[tuple[str, str]] = field(default_factory=Counter)  # by the field, and by the tokens' role or tool
-    masked: int = 0  # completions that the host's truncation masking took away
-    unanswered: int = 0  # tool calls of rollouts in which there is no environment token
+    masked: int = 0  # completions that the host's truncation masking removed
+    unanswered: int = 0  # tool calls of rollouts without environment tokens
 
     def add(self, origin: Origin, cause: str | None) -> None:
-        """Count a span's tokens: selected, or left out by the field `cause`."""
+        """Count a span's tokens as selected, or as left out by the field `cause`."""
         span = origin.span
         length = span.end - span.start
         if cause is None:
             self.selected += length
         elif length:
             name = span.role if cause == "roles" or span.tool is None else span.tool
-            self.left_out[cause, name[:WIDTH]] += length
+            self.left_out[cause, name[:MAX_WIDTH]] += length
 
     @classmethod
     def sum(cls, tallies: Iterable["Tally"]) -> "Tally":
@@ -61,33 +61,37 @@ class Tally:
         return total
 
 
-class Silence:
+class EmptyBatchMonitor:
     """Watches a run for optimizer batches in which no token counts although the coefficient is above 0.
 
-    A batch whose rollouts have environment tokens, none of which counts, is spoken of at once. Rollouts may have none for a
-    while: that is spoken of after `silent_batches` of them in a row. It is said once a run. With `on_silence: stop`,
-    `silent_batches` in a row of either kind stop the run. A run that ends before them without any token that counted is spoken
-    of at its end.
+    A batch whose rollouts have environment tokens, none of which counts, is reported at once. Rollouts may have none for a
+    while: that is reported after `silent_batches` of them in a row. A run gets one report. With `on_silence: stop`,
+    `silent_batches` in a row of either kind stop the run. A run that ends before them without any token that counted is reported
+    at its end.
 
     Args:
         limit: the host's name of the limit on a rollout's length.
 
+    Attributes:
+        batches: empty batches in a row.
+        warning: what to warn of before the first batch; None if some tokens may count.
+
     Raises:
-        UserError: `on_silence` is `stop`, and the config itself says that no token can count.
+        UserError: `on_silence` is `stop`, and by the config alone no token can count.
     """
 
     def __init__(self, config: EchoConfig, *, limit: str = "the length limit") -> None:
         self._config, self._limit = config, limit
-        self.batches = 0  # silent ones in a row
+        self.batches = 0
         self._counted = False  # whether a token of any batch counted
-        self.warning = beforehand(config)  # what is to be said before the first batch
+        self.warning = config_warning(config)
         self._warned = self.warning is not None
 
-    def after(self, *, coeff: float, environment: int, counted: int) -> bool:
-        """Take a batch note of; whether `speak` is due.
+    def record(self, *, coeff: float, environment: int, counted: int) -> bool:
+        """Record a batch; return whether to `report`.
 
         Args:
-            coeff: the batch's coefficient; at 0 nothing is expected of it.
+            coeff: the batch's coefficient; at 0 no token needs to count.
             environment: its environment tokens, before any selection. counted: those that have a part in the loss.
         """
         if coeff == 0:
@@ -102,11 +106,11 @@ class Silence:
         return not self._warned and (enough or environment > 0)
 
     def at_end(self) -> bool:
-        """Whether `speak` is due as the run ends: no token of it counted, and nothing was said of that."""
+        """Return whether to `report` as the run ends: no token of it counted, and nothing was reported."""
         return self.batches > 0 and not self._counted and not self._warned
 
-    def speak(self, tally: Tally, *, environment: int, selected: int, policy_silent: bool = False) -> str:
-        """What to warn of after the last batch.
+    def report(self, tally: Tally, *, environment: int, selected: int, policy_silent: bool = False) -> str:
+        """Return the warning after the last batch.
 
         Args:
             tally: of the last rollouts, over all ranks.
@@ -128,8 +132,8 @@ class Silence:
         return text
 
 
-def beforehand(config: EchoConfig) -> str | None:
-    """What to warn of before the first batch; None if some tokens may count.
+def config_warning(config: EchoConfig) -> str | None:
+    """Return the warning before the first batch; None if some tokens may count.
 
     Raises:
         UserError: the run is to stop.
@@ -143,7 +147,7 @@ def beforehand(config: EchoConfig) -> str | None:
 
 
 def likely_causes(tally: Tally, config: EchoConfig, *, environment: int, selected: int, limit: str) -> list[str]:
-    """Why no token of a batch counts, the likeliest cause first."""
+    """Return why no token of a batch counts, the likeliest cause first."""
     causes = []
     if selected:
         bounds = [name for name in ("min_token_nll", "max_token_nll") if getattr(config, name) is not None]
@@ -173,14 +177,14 @@ def likely_causes(tally: Tally, config: EchoConfig, *, environment: int, selecte
             causes.append(CAUSES[cause].format(value=value, count=f"{count} of {total} tokens", names=_listed(names)))
     if tally.masked:
         causes.append(f"the host's truncation masking takes away {tally.masked} completions whole")
-    return causes or ["what took them out is not known"]
+    return causes or ["the cause is not known"]
 
 
 def _listed(names: Counter[str]) -> str:
-    most = [repr(name) for name, _ in names.most_common(NAMES)]
-    return ", ".join(most) + (f" and {len(names) - NAMES} more" if len(names) > NAMES else "")
+    most = [repr(name) for name, _ in names.most_common(MAX_NAMES)]
+    return ", ".join(most) + (f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else "")
 
 
 def _short(value: object) -> str:
     text = str(list(value) if isinstance(value, tuple) else value)
-    return text if len(text) <= 2 * WIDTH else f"{text[: 2 * WIDTH]}…"
+    return text if len(text) <= 2 * MAX_WIDTH else f"{text[: 2 * MAX_WIDTH]}…"

@@ -1,0 +1,224 @@
+"""What a run is, on either host: its environment, how the environment is dressed, and how its episodes go.
+
+TRL reads these fields from a file for `wm train` and its flags, verl from the block `wm`. A field of `RunConfig` that has a
+wrapper dresses the environment's class with it: a new feature of a run is a field here and a wrapper.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, model_validator
+
+from wm_plugin.errors import UserError, nearest, shown
+from wm_plugin.objectives.echo import EchoConfig
+from wm_plugin.options import Options, Parsed, option, parsed
+from wm_plugin.registry import import_object
+
+_WRAPPERS = "wm_plugin.worlds.wrappers"
+
+
+def _block(name: str, path: str) -> Any:
+    """A field that is another model's options. The model is imported when a run has the block."""
+
+    def read(value: Any) -> Any:
+        try:
+            value = parsed(value)
+        except ValueError as error:
+            raise UserError(f"{name} is not JSON: {error}") from None
+        if value is None:
+            return None
+        model = import_object(path, field=name)
+        if isinstance(value, model):
+            return value
+        return model.read(value, name) if hasattr(model, "read") else model.from_mapping(value)
+
+    return Annotated[Any, BeforeValidator(read)]
+
+
+def _sets(value: Any) -> Any:
+    """Evaluation sets that are played looking ahead, each with the fields of `LookAheadConfig`."""
+    if value is None:
+        return None
+    return import_object("wm_plugin.lab.agents.lookahead_values:read_sets", field="look_ahead")(value)
+
+
+class RunConfig(Options):
+    """A run's environment and episodes.
+
+    Raises:
+        UserError: a value does not fit, or does not fit the environment.
+    """
+
+    objective: EchoConfig = option("What the objective counts, and how strongly.", default=EchoConfig())
+    environment: Annotated[str | dict[str, str] | None, Parsed] = option(
+        "An environment class: a registered name (wm env list), or package.module:Class; or {name: class}, and the dataset's "
+        "column `environment` says which. Null: the host's own tools.",
+        default=None,
+        write="a name (wm env list), package.module:Class, or {name: class}",
+    )
+    simulation: _block("simulation", f"{_WRAPPERS}.simulation_config:SimulationConfig") = option(  # type: ignore[valid-type]
+        "A world model in the environment's place: fields of SimulationConfig, such as {url: http://localhost:8000/v1, model: "
+        "NAME}. Evaluations play in the real world unless it has evaluation: simulated.",
+        default=None,
+    )
+    control: _block("control", f"{_WRAPPERS}.control.config:ControlConfig") = option(  # type: ignore[valid-type]
+        "Perturbations of what training episodes show: {perturbations: [{name: error, rate: 0.1}], seed: 0, curriculum: {by: "
+        "step, steps: 200}}. docs/control.md lists them.",
+        default=None,
+    )
+    verify: _block("verify", f"{_WRAPPERS}.verify_config:VerifyConfig") = option(  # type: ignore[valid-type]
+        "A check before irreversible actions, by a world model: fields of VerifyConfig, such as {budget: 4, world_model: {url: "
+        "http://localhost:8000/v1, model: NAME}}.",
+        default=None,
+    )
+    episode_reward: Annotated[dict[str, Any] | None, Parsed] = option(
+        "WMAct's reward of an episode, instead of the environment's own: {rescale: true, format_penalty: 0.1, turn_penalty: 0.0, "
+        "action_penalty: 0.0, gamma: 1.0}, or some of these.",
+        default=None,
+    )
+    protocol: Literal["tools", "tags"] = option(
+        "How the policy acts in an environment: tools, by calls in the model's own format; or tags, WMAct's "
+        "<think>…</think><action>a; b</action>, with no tools in the prompt and observations as the user's.",
+        default="tools",
+    )
+    turn_budget: _block("turn_budget", f"{_WRAPPERS}.annealing:TurnBudget") = option(  # type: ignore[valid-type]
+        "WMAct's annealing of the turns that an episode may take: {start: 30, every: 100}. Evaluations have the first value.",
+        default=None,
+    )
+    look_ahead: Annotated[dict[str, Any] | None, BeforeValidator(_sets), Parsed] = option(
+        "Evaluation sets whose episodes the policy plays looking ahead with itself, each with fields of LookAheadConfig: "
+        "{held_out: {continuations: 16, depth: 6, marks: {over: '!', won: P}}} (docs/lookahead.md).",
+        default=None,
+        write="a mapping, e.g. {held_out: {continuations: 16, depth: 6}}",
+    )
+
+    @model_validator(mode="after")
+    def _check_environment(self) -> Self:
+        if self.environment == {}:
+            raise UserError("environment is {}; write a name (wm env list), package.module:Class, or {name: class}")
+        if self.environment is None:
+            for name in type(self).model_fields.keys() & RunConfig.model_fields.keys() - {"objective", "environment"}:
+                if getattr(self, name) != type(self).model_fields[name].default:
+                    raise UserError(f"{name} is for episodes in an environment, and environment is null; name one")
+        for name in WRAPPERS:
+            for world in getattr(getattr(self, name), "worlds", None) or ():
+                if world not in self.named:
+                    raise UserError(
+                        f"{name}.worlds: there is no environment {shown(world)}{nearest(world, self.named)}"
+                    )
+        if self.look_ahead and self.protocol == "tags":
+            raise UserError("look_ahead is for episodes that are played by tools, and protocol is tags; leave one out")
+        for name, ahead in (self.look_ahead or {}).items():
+            if ahead.world_model != "own":
+                raise UserError(
+                    f"look_ahead.{name}.world_model is {ahead.world_model}: in a training the policy is its own world model; "
+                    "leave it out, and compare others with wm eval lookahead"
+                )
+            ahead.check_marks()
+        return self
+
+    @property
+    def named(self) -> Mapping[str, str]:
+        """The path of each environment by the name that rows have for it; a single one has its own."""
+        if self.environment is None:
+            return {}
+        return {self.environment: self.environment} if isinstance(self.environment, str) else self.environment
+
+    def classes(self) -> dict[str, type]:
+        """The dressed class of each environment, by the name that rows have for it.
+
+        Raises:
+            UserError: an environment does not exist, or does not fit how it is to be dressed.
+        """
+        return {name: self.dressed(name) for name in self.named}
+
+    def dressed(self, name: str) -> type:
+        """The class of an environment with the wrappers that this run has for it."""
+        environments = import_object("wm_plugin.worlds:ENVIRONMENTS", field="environment")
+        check_world = import_object("wm_plugin.worlds.kit.protocol:check_world", field="environment")
+        environment: type = environments.get(self.named[name])
+        for feature, path in WRAPPERS.items():
+            config = getattr(self, feature)
+            worlds = getattr(config, "worlds", None)
+            if config not in (None, "tools") and (worlds is None or name in worlds):
+                wrap: Any = import_object(path, field=feature)
+                if feature == "protocol":
+                    environment = wrap(environment)
+                elif feature == "episode_reward":
+                    environment = wrap(environment, **config)
+                else:
+                    environment = wrap(environment, config)
+            elif feature == "simulation":
+                check_world(environment)
+        return environment
+
+    @property
+    def factory(self) -> Any:
+        """What TRL's `environment_factory` takes: a class, or of several a mapping of names to classes; None without any."""
+        classes = self.classes()
+        return classes if isinstance(self.environment, dict) else next(iter(classes.values()), None)
+
+    def class_of(self, row: Mapping[str, Any]) -> type | None:
+        """The class that a row is for; None: the host's own tools.
+
+        Raises:
+            UserError: there are several, and the row's column `environment` names none of them.
+        """
+        if not self.named:
+            return None
+        if not isinstance(row, Mapping):
+            raise UserError(f"a row's columns are {shown(row)}; write a mapping")
+        if isinstance(self.environment, str):
+            return self.dressed(self.environment)
+        name = row.get("environment")
+        if not isinstance(name, str) or name not in self.named:
+            raise UserError(
+                f"a row's column `environment` is {shown(name)}, and environment has {', '.join(map(repr, self.named))}"
+            )
+        return self.dressed(name)
+
+    def columns_of(self, row: Mapping[str, Any] | None) -> dict[str, Any]:
+        """What a row gives to `reset`. A file of several worlds' rows has null in the others' columns."""
+        several = isinstance(self.environment, dict)
+        columns = (row or {}).items()
+        return {name: value for name, value in columns if not several or (value is not None and name != "environment")}
+
+    @property
+    def simulates_all(self) -> bool:
+        """Whether no training episode is in a real world."""
+        worlds = getattr(self.simulation, "worlds", None)
+        return self.simulation is not None and (worlds is None or set(self.named) <= set(worlds))
+
+
+WRAPPERS = {  # of the fields, from the inside out
+    "simulation": f"{_WRAPPERS}.simulated:simulated",
+    "control": f"{_WRAPPERS}.control:controlled",
+    "verify": f"{_WRAPPERS}.verified:verified",
+    "episode_reward": f"{_WRAPPERS}.rewarded:rewarded",
+    "protocol": f"{_WRAPPERS}.tags:in_tags",
+}
+
+
+def read_field(name: str, value: Any) -> Any:
+    """One field's value by itself, as `RunConfig` reads it.
+
+    Raises:
+        UserError: it does not fit.
+    """
+    try:
+        for part in reversed(RunConfig.model_fields[name].metadata):  # as pydantic runs them
+            if isinstance(part, BeforeValidator):
+                value = part.func(value)  # type: ignore[call-arg]
+    except UserError:
+        raise
+    except ValueError as error:
+        raise UserError(f"{name} is not JSON ({error})") from None
+    return value
+
+
+def check_tool_names(named: Iterable[str] | None, known: Iterable[str], where: str) -> None:
+    """Raise a UserError if `tools` of the objective names a tool that is not among `known`."""
+    known = set(known)
+    for name in named or ():
+        if name not in known:
+            raise UserError(f"{where}: there is no tool {name!r}{nearest(name, known)}")

@@ -154,7 +154,7 @@ def record(world: str, host: str, algorithm: str, seed: int, trained: Trained) -
         "after": mean_and_error(trained.after),
         "rise": trained.rise(),
         "greedy": greedy,
-        **(distribution(trained, text_world(seed)["EMBEDDING_MODEL"]) if world == "textworld" else {}),
+        **(distribution(trained, text_world(seed)["embedding_model"]) if world == "textworld" else {}),
         "transitions": len(trained.before),
         "steps": trained.steps,
         "cpu_seconds": round(trained.cpu_seconds),

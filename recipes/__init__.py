@@ -1,4 +1,4 @@
-"""The recipes, by the lines at the heads of their YAML files. `python -m wm_plugin.recipes` prints README.md, the table of them."""
+"""The recipes, by the lines at the heads of their YAML files. `python -m wm_plugin.recipes` prints README.md, their table."""
 
 import re
 from pathlib import Path

@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
-from wm_plugin.runtime.command import exit_code
 from wm_plugin.hosting import config_file
+from wm_plugin.runtime.command import exit_code
 from wm_plugin.verl.data import make_rows, verl_rows, write
 
 
@@ -20,7 +20,9 @@ def sets(settings: dict[str, Any]) -> dict[str, tuple[str, dict[str, Any]]]:
     if "eval_rows" in settings:
         arguments = settings["eval_rows_kwargs"]
         many = "environments" not in arguments and all(isinstance(one, dict) for one in arguments.values())
-        found |= {name: (settings["eval_rows"], one) for name, one in (arguments if many else {"test": arguments}).items()}
+        found |= {
+            name: (settings["eval_rows"], one) for name, one in (arguments if many else {"test": arguments}).items()
+        }
     return found
 
 

@@ -101,4 +101,4 @@ def test_pages_name_recipes_and_pipelines_that_there_are(page):
     for name in re.findall(r"wm pipeline (\w+_\w+)", text):
         assert name in shipped(), name
     for path in re.findall(r"\brecipes/[\w./]+\w", text):
-        assert (ROOT / path.rstrip(".")).exists(), path
+        assert "HOST" in path or (ROOT / path).exists(), path

@@ -98,7 +98,9 @@ def test_flags_that_hosts_share_become_the_hosts_own(host, tmp_path):
         assert value(predicts, "--eval_steps") == "7"
     else:
         assert {"trainer.default_local_dir=o", "trainer.total_training_steps=7"} <= {*rl} & {*sft} & {*predicts}
-        assert {"actor_rollout_ref.model.path=m", "data.seed=3", "actor_rollout_ref.rollout.seed=3"} <= {*rl} & {*predicts}
+        assert {"actor_rollout_ref.model.path=m", "data.seed=3", "actor_rollout_ref.rollout.seed=3"} <= {*rl} & {
+            *predicts
+        }
         assert {"wm.coeff=0.2", "trainer.save_freq=7"} <= {*rl}
         assert {"model.path=m", "trainer.seed=3", "data.train_files=r.parquet", "data.train_batch_size=2"} <= {*sft}
         assert {"data.train_files=d/train.parquet", "data.val_files=d/test.parquet"} <= {*predicts}
@@ -109,10 +111,18 @@ def test_flags_that_hosts_share_become_the_hosts_own(host, tmp_path):
 def test_rows_and_worlds_of_flags_are_verls_own_files_and_settings(tmp_path):
     server = '{"url": "http://h/v1", "closings": ["!"]}'
     flags = ["--environment", '{"grid": "grid", "sim": "grid"}', "--simulation", server]
-    flags += ["--train_rows", "wm_plugin.worlds.mixture:dataset_rows", "--train_rows_kwargs", '{"environments": {"grid": 2}}']
+    flags += [
+        "--train_rows",
+        "wm_plugin.worlds.mixture:dataset_rows",
+        "--train_rows_kwargs",
+        '{"environments": {"grid": 2}}',
+    ]
     *_, rows, last = calls_of("verl", "sim_table_tiny", tmp_path, "--out", "o", "--model", "m", *flags)
     assert rows[2:4] == [str(RECIPES / "trl/echo_grpo_tiny.yaml"), "o/rows"]
-    assert rows[4:] == ["train_rows=wm_plugin.worlds.mixture:dataset_rows", 'train_rows_kwargs={"environments": {"grid": 2}}']
+    assert rows[4:] == [
+        "train_rows=wm_plugin.worlds.mixture:dataset_rows",
+        'train_rows_kwargs={"environments": {"grid": 2}}',
+    ]
     assert {"data.train_files=o/rows/train.parquet", "data.val_files=[o/rows/train.parquet]"} <= {*last}
     assert {"~wm.environment", '+wm.environment={grid: "grid", sim: "grid"}'} <= {*last}
     assert 'wm.simulation={url: "http://h/v1", closings: ["!"]}' in last
@@ -147,7 +157,9 @@ def test_what_is_there_is_not_made_again(tmp_path):
 
 
 @pytest.mark.parametrize("host", HOSTS)
-@pytest.mark.parametrize("name", sorted(name for name, one in listed("verl").items() if one.algorithm in ("SFT", "CPT")))
+@pytest.mark.parametrize(
+    "name", sorted(name for name, one in listed("verl").items() if one.algorithm in ("SFT", "CPT"))
+)
 def test_rows_of_sft_are_built_as_the_recipe_trains_them(host, name, tmp_path):
     *calls, last = calls_of(host, name, tmp_path, **DATA)
     *_, built = [call for call in calls if "build" in call or "best" in call]
@@ -165,7 +177,10 @@ def test_rows_of_sft_are_built_as_the_recipe_trains_them(host, name, tmp_path):
         assert f"data.train_files={file}" in last
         config = yaml.safe_load(listed(host)[name].config.read_text())
         words = dict(word.split("=", 1) for word in last if "=" in word and not word.startswith("-"))
-        longest, named = words.get("data.max_length", str(config["data"]["max_length"])), words.get("model.path", config["model"]["path"])
+        longest, named = (
+            words.get("data.max_length", str(config["data"]["max_length"])),
+            words.get("model.path", config["model"]["path"]),
+        )
     if large:
         assert (value(built, "--max-tokens"), value(built, "--tokenizer")) == (longest, named) == (longest, model)
     if name == "wm_sft_rwml":
@@ -174,7 +189,10 @@ def test_rows_of_sft_are_built_as_the_recipe_trains_them(host, name, tmp_path):
         assert value(filtered, "--out") in built
     if large and "agentworld" in name:
         (filtered,) = [call for call in calls if "filter" in call]
-        assert (value(filtered, "--for"), value(filtered, "--domain")) == ("agentworld", "mcp")  # how worlds refuse is learnt
+        assert (value(filtered, "--for"), value(filtered, "--domain")) == (
+            "agentworld",
+            "mcp",
+        )  # how worlds refuse is learnt
     if "agent_sft" in name:
         assert value(built, "--as") == ("imitation" if large else "rft")
     if name in ("wm_sft_word2world", "agent_sft"):

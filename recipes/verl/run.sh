@@ -21,7 +21,8 @@ deepdive_tiny='--environment {"grid":"grid","deepdive":"deepdive"} --coeff 0.05
 hybrid='{"path":"hybrid","kwargs":{"tag":"next_state","rubric":{"server":{"base_url":"http://127.0.0.1:8399/v1","model":"judge"}},"rules":{"verifier":{"error":"target"}}}}'
 tau2="--model Qwen/Qwen3-8B wm.environment={retail:tau2,airline:tau2,telecom:tau2} wm.max_turns=31 data.max_prompt_length=12288
   $actor.ppo_max_token_len_per_gpu=28672 trainer.total_training_steps=200" # paper: 30 turns, and the turn after the last one
-rwml_tau2="--model Qwen/Qwen3-8B wm.reward.kwargs.threshold=0.4 $rollout.n=16" # paper
+rwml_tau2="--model Qwen/Qwen3-8B $rollout.n=16 --rewards
+  "'{"path":"rwml","kwargs":{"tag":"next_state","model":"Qwen/Qwen3-Embedding-8B","base_url":"http://localhost:8001/v1","threshold":0.4,"step":0.2}}' # paper
 rwml='data.train_batch_size=32 data.max_length=8192 data.max_token_len_per_gpu=16384 optim.lr=2.0e-6 optim.lr_warmup_steps=-1
   optim.clip_grad=1.0 trainer.total_epochs=2'
 agentworld='data.max_length=16384 data.max_token_len_per_gpu=32768 optim.clip_grad=1.0'
@@ -49,19 +50,20 @@ else
     ${steps:+"trainer.total_training_steps=$steps" "trainer.save_freq=$steps"})
   [ -z "${TURNS:-}" ] || settings+=("wm.max_turns=$((TURNS > 12 ? TURNS + 1 : 13))") # wordle and sql take 12
   case "$steps $name" in [0-9]*rwml_g?po_tiny) settings+=("trainer.test_freq=$steps") ;; esac
-  own=() given=("${rest[@]}") rest=()
+  own=() rewards='' given=("${rest[@]}") rest=()
   [ "$(stem_on_trl)" != wmact_grpo ] || own=('train_rows_kwargs={environments: {sokoban: {count: 10000}}, seed: 0}')
   default=runs/rows/$(stem_on_trl) folder=$default
   set -- "${given[@]}"
   while [ $# -gt 0 ]; do
     case $1 in
-      --train_rows | --train_rows_kwargs | --eval_rows_kwargs) own+=("${1#--}=$2") folder=$out/rows && shift 2 ;;
+      --train_rows | --train_rows_kwargs | --eval_rows | --eval_rows_kwargs) own+=("${1#--}=$2") folder=$out/rows && shift 2 ;;
       --environment) settings+=("~wm.environment" "+wm.environment=$(hydra "$2")") && shift 2 ;;
       --simulation | --control) settings+=("wm.${1#--}=$(hydra "$2")") && shift 2 ;;
-      --rewards) settings+=("~wm.reward" "+wm.reward=$(hydra "$2")") && shift 2 ;;
+      --rewards) rewards=$2 && shift 2 ;;
       *) rest+=("$1") && shift ;;
     esac
   done
+  [ -z "$rewards" ] || settings+=("~wm.reward" "+wm.reward=$(hydra "$rewards")")
   if [ -n "$data" ]; then
     settings+=("data.train_files=$data/train.parquet" "data.val_files=$data/test.parquet")
   else

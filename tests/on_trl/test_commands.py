@@ -17,7 +17,11 @@ HERE = {"--use_cpu": "true", "--bf16": "false", "--eval_strategy": "no"}  # one 
 
 def taken(command: Command, folder):
     here = [word for pair in HERE.items() for word in pair]
-    words = [*trl_words(command.recipe or "echo_grpo_tiny", "--out", str(folder)), *command.words, *here]  # the last counts
+    words = [
+        *trl_words(command.recipe or "echo_grpo_tiny", "--out", str(folder)),
+        *command.words,
+        *here,
+    ]  # the last counts
     if "datasets" in yaml.safe_load(Path(words[1]).read_text()):
         sft.make_parser().parse_args_and_config(words)
     else:

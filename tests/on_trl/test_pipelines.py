@@ -103,13 +103,23 @@ def test_a_tiny_pipeline_measures_the_same_with_a_kill_and_without(tmp_path):
 
 
 LESS = {"seeds": "0", "steps": "1", "sft_steps": "20", "wm_steps": "2", "boards": "16", "episodes": "48", "k": "1"}
-LESS |= {"trajectories": "8", "experts": "6", "tasks": "6", "limit": "2", "others": "2", "held_out": "2", "budgets": "2"}
+LESS |= {
+    "trajectories": "8",
+    "experts": "6",
+    "tasks": "6",
+    "limit": "2",
+    "others": "2",
+    "held_out": "2",
+    "budgets": "2",
+}
 TRAINED = {"consistency_tiny": "--steps,2,--batch,1", "verify_shop_tiny": "--steps,2,--batch,1"}
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("name", sorted(name for name in shipped() if name.endswith("_tiny") and name != "rwml_rl_tiny"))
+@pytest.mark.parametrize(
+    "name", sorted(name for name in shipped() if name.endswith("_tiny") and name != "rwml_rl_tiny")
+)
 def test_every_tiny_pipeline_runs_to_its_end(name, tmp_path):
     less = dict(LESS)
     if name == "word2world_tiny":

@@ -15,6 +15,7 @@ from support.runs import environment as _environment
 from support.wmact import GIVES_UP, plans, says
 from wm_plugin import EchoConfig
 from wm_plugin.errors import UserError
+from wm_plugin.hosting import config_file
 from wm_plugin.trl import WorldModelGRPOTrainer, train
 from wm_plugin.trl.tags import reader
 from wm_plugin.worlds.maze import MazeEnvironment

@@ -53,6 +53,8 @@ TINY = ["echo_grpo_tiny", "echo_gspo_tiny"]
 FORTH = ["echo_forth_all", "echo_forth_code"]
 # an environment's own reward came with 1.8; before it get_reward was taken for a tool
 GET_REWARD = pytest.mark.skipif(Version(trl.__version__) < Version("1.8"), reason="environments need trl >= 1.8")
+
+
 @pytest.fixture(scope="module")
 def policy(tmp_path_factory):
     """A random tiny policy on disk."""
@@ -698,7 +700,9 @@ def test_a_run_goes_on_from_its_last_whole_checkpoint(tmp_path, capsys):
 
 def test_files_lie_over_their_defaults_and_over_each_other(tmp_path):
     """The nearest one wins; mappings are merged, lists are not; our recipes are found from anywhere."""
-    (tmp_path / "base.yaml").write_text("defaults: [tiny]\nalpha: 0.5\ntools: [a, b]\nkwargs: {count: 2, deep: {a: 1, b: 2}}\n")
+    (tmp_path / "base.yaml").write_text(
+        "defaults: [tiny]\nalpha: 0.5\ntools: [a, b]\nkwargs: {count: 2, deep: {a: 1, b: 2}}\n"
+    )
     (tmp_path / "mine.yaml").write_text("defaults: base\ntools: [c]\nkwargs: {deep: {b: 3}}\nlearning_rate: 1.0\n")
     (tmp_path / "over.yaml").write_text("echo_coeff: 0.1\nkwargs: {deep: null}\n")
     found = config_file.read(str(tmp_path / "mine.yaml"))

@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 import torch
-import yaml
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 from tensordict import TensorDict

@@ -57,7 +57,9 @@ def stock():
 
 def unknown(values, stock):
     """The paths in a recipe that neither verl's config nor the group `wm` has."""
-    group = {"reward": None, "reward_batch": 1} | yaml.safe_load((RECIPES / "verl" / "wm" / "echo.yaml").read_text())["wm"]
+    group = {"reward": None, "reward_batch": 1} | yaml.safe_load((RECIPES / "verl" / "wm" / "echo.yaml").read_text())[
+        "wm"
+    ]
     return list(unknown_keys(values, stock, closed=OPEN, group=group))
 
 

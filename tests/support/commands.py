@@ -103,7 +103,7 @@ def for_verl() -> Iterator[Command]:
                     yield Command(page.name, recipe, [re.sub("^wm=", "+wm=", word) for word in words])
     for recipe, text in in_comments("verl"):
         for words in re.findall(r"(?<![\w.])wm\.[\w.]+=\S+(?: wm\.[\w.]+=\S+)*", text):
-            yield Command(f"recipes/verl/{recipe}", recipe, [word.rstrip(";,.") for word in words.split()])
+            yield Command(f"recipes/verl/{recipe}", recipe, [word.rstrip(";,.:") for word in words.split()])
 
 
 def for_trl() -> Iterator[Command]:

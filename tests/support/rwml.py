@@ -106,10 +106,9 @@ def _prepare(folder: Path, script: str, *arguments: str, **variables: str) -> No
 
 
 def _train(algorithm: str, seed: int, *flags: str, began: float, greedy: bool) -> Trained:
+    from support.scripts import trl_words
     from wm_plugin.trl import train
     from wm_plugin.trl.rewards import predictions
-
-    from support.scripts import trl_words
 
     trainer, _ = train.build([*trl_words(f"rwml_{algorithm}_tiny"), "--seed", str(seed), *flags])
     reward, scores, outputs = trainer.reward_funcs[0], [], []
@@ -163,7 +162,16 @@ def train_text_world_by_verl(
     kwargs = {"tag": "next_state", "model": settings["embedding_model"], "device": "cpu"}
     reward = json.dumps({"path": "rwml", "kwargs": {**kwargs, "threshold": float(settings["closeness"])}})
     of = work / f"s{seed}"
-    flags = ("--model", str(of / "filter" / "model"), "--data", str(of / "data"), "--rewards", reward, "--seed", str(seed))
+    flags = (
+        "--model",
+        str(of / "filter" / "model"),
+        "--data",
+        str(of / "data"),
+        "--rewards",
+        reward,
+        "--seed",
+        str(seed),
+    )
     return _train_by_verl(f"rwml_{algorithm}_tiny", algorithm, folder, *flags, *overrides, timeout=timeout)
 
 
@@ -192,7 +200,7 @@ def _train_by_verl(
 
 
 def check_pipeline(work: Path, rows: Path) -> None:
-    """Each step of the pipeline rwml_tiny left what the next one reads: 16 tasks, no invalid actions, fewer easy samples, rows."""
+    """Each step of rwml_tiny left what the next one reads: 16 tasks, no invalid actions, fewer easy samples, rows."""
     from wm_plugin.data.readers import read
     from wm_plugin.data.transitions import read_transitions
 

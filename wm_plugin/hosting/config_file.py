@@ -104,7 +104,7 @@ def _default(path: str, name: str) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print a file's settings with its defaults, for programs that read no `defaults`, such as `trl sft`: FILE [NAME=VALUE...]."""
+    """Print a file's settings with its defaults, for programs that read none, such as `trl sft`: FILE [NAME=VALUE...]."""
     if not arguments:
         raise UserError("write the config file, and NAME=VALUE for what it is to have instead")
     path, *words = arguments

@@ -127,7 +127,7 @@ MISTAKES = {
     "steps: {a: {run: x, makes: '{work}/a', needs: '@c'}}": "step a: there is no step 'c'; there is 'a'",
     "steps: {a: {run: x, makes: '{work}/a', for: seed}}": "step a: for: the file's `for` has no 'seed'; there is none",
     "for: {seed: [0, 0]}\nsteps: {a: {run: x, makes: '{work}/{seed}', for: seed}}": "for: seed is ['0', '0']; write values",
-    "for: {seed: [0]}\nsteps: {a: {run: 'x {seed}', makes: '{work}/a'}}": "step a: {seed} is of the loop seed; write `for: [seed]`",
+    "for: {seed: [0]}\nsteps: {a: {run: 'x {seed}', makes: '{work}/a'}}": "step a: {seed} is of the loop seed; write `for",
     f"for: {{arm: [b]}}\ncases: {{arm: {{b: {{c: d}}}}}}\n{X.replace('x,', QUOTED)}": "{c} is of the loop arm",
     "values: {v: '{w}', w: '{v}'}\nsteps: {a: {run: 'x {v}', makes: '{work}/a'}}": "is made of itself",
     f"cases: {{h: {{x: {{v: 1}}}}}}\nsettings: {{h: y}}\n{X}": "h is 'y'; there is 'x'",

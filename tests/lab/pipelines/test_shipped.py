@@ -63,7 +63,10 @@ def test_each_call_has_flags_that_there_are_and_each_step_needs_what_it_reads(na
                         assert os.path.normpath(word) in step.needs, (step.name, word)
                 if word.endswith("/run.sh"):  # whose recipe, if it changes, is trained again
                     config = recipes[command[place + 1]].config
-                    assert {str(config), str(config.parent)} & {*step.needs} or config.stem in ("policy_tau2", "rwml_tau2_grpo")
+                    assert {str(config), str(config.parent)} & {*step.needs} or config.stem in (
+                        "policy_tau2",
+                        "rwml_tau2_grpo",
+                    )
     assert seen >= 1
 
 
@@ -146,7 +149,10 @@ def test_full_ones_have_the_papers_constants(name):
         assert official["evaluate:rl:0"].commands[0][-2:] == ("--max-turns", "100")
         assert official["evaluate:rl:0"].env["CUSTOMER_MODEL"] == "gpt-4.1"
         alone = chosen(steps_of(name, "trl", "seeds=0 algorithm=gspo rollouts=/dev/null"), ["rwml:rwml:0"])
-        assert [step.family for step in alone[:2]] == ["transitions", "filter_rows"]  # RWML by itself, on rollouts of a user's
+        assert [step.family for step in alone[:2]] == [
+            "transitions",
+            "filter_rows",
+        ]  # RWML by itself, on rollouts of a user's
         assert "rwml_alfworld_gspo" in alone[-1].commands[0]
     if name == "early_experience":
         assert text.count("--count 1000") == 2
@@ -183,7 +189,9 @@ def test_full_ones_have_the_papers_constants(name):
         assert len(mixed[3:-4]) == 4
         (words,) = agents["consistency:single:0"].commands
         assert words.count("--agent-model") == 8  # four that it learns of, four others
-        mixture = {step.name: step for step in steps_of(name, "trl", "study=mixture pairs=/dev/null pairs_test=/dev/null")}
+        mixture = {
+            step.name: step for step in steps_of(name, "trl", "study=mixture pairs=/dev/null pairs_test=/dev/null")
+        }
         assert [len(mixture[f"rows:mix{n}"].commands[0][3:-4]) for n in (3, 4, 5)] == [3, 4, 5]
 
 
@@ -203,7 +211,9 @@ def test_the_small_studies_treat_their_arms_alike():
         assert ("--no-world-context" in text_of([steps["train"]])) is ("--no-world-context" in before)
         assert ("--no-world-context" in before) is (which == "which=scienceworld_135m")
         assert "--agent expert --agent random" in before
-    checks = [step for step in steps_of("verify_shop_tiny", "trl") if step.family in ("unchecked", "checked", "controlled")]
+    checks = [
+        step for step in steps_of("verify_shop_tiny", "trl") if step.family in ("unchecked", "checked", "controlled")
+    ]
     budgets = [step.commands[0][step.commands[0].index("--budget") + 1] for step in checks]
     assert budgets == ["0", *("2", "4", "10", "50") * 4]  # the paper's
     assert len({step.commands[0][3:7] for step in checks}) == 1  # the same tasks
@@ -269,7 +279,9 @@ def test_worlds_are_played_as_rwml_has_them(world, tmp_path):
         assert [re.search(r"--sampling-seed (\d)", call)[1] for call in played[:6]] == [*"111222"]
     (tmp_path / "calls").unlink()
     flags = ["--seed", "3", "--max-turns", "7"]
-    assert bash(tmp_path, "worlds.sh", "held_out", world, "m", "o", *flags, WM_SERVED="1", CUSTOMER="http://c/v1")[0] == 0
+    assert (
+        bash(tmp_path, "worlds.sh", "held_out", world, "m", "o", *flags, WM_SERVED="1", CUSTOMER="http://c/v1")[0] == 0
+    )
     played = (tmp_path / "calls").read_text().splitlines()
     counts = {"alfworld": ["140", "134"], "scienceworld": ["200", "200"], "tau2": ["40", "20", "40"]}[world]
     assert [re.search(r"--count (\d+)", call)[1] for call in played] == counts
@@ -314,7 +326,10 @@ def test_a_list_is_for_people_and_programs(capsys):
     assert main(["pipeline", "sim_rl_tiny", "--list", "--set", "seeds=4"]) == 0
     shown = capsys.readouterr().out
     assert "--set seeds=4\n" in shown
-    assert "\ntrain:mixed:4\n    python -m wm_plugin.lab.tiny.serve --model runs/sim_rl_tiny/trl/world --port 8434 bash" in shown
+    assert (
+        "\ntrain:mixed:4\n    python -m wm_plugin.lab.tiny.serve --model runs/sim_rl_tiny/trl/world --port 8434 bash"
+        in shown
+    )
     assert main(["pipeline", "sim_rl_tiny", "--list", "--json", "--out", "x"]) == 0
     steps = json.loads(capsys.readouterr().out)["steps"]
     assert steps[-1]["name"] == "report"

@@ -215,7 +215,9 @@ def _work_of(path: str) -> list[str]:
 
 def _call(step: Step, command: Sequence[str], run: Run) -> int:
     """Run a command. Returns its exit code."""
-    programs = str(Path(sys.executable).parent)  # a command's program is this environment's, where it has one of the name
+    programs = str(
+        Path(sys.executable).parent
+    )  # a command's program is this environment's, where it has one of the name
     path = os.pathsep.join([programs, os.environ.get("PATH", os.defpath)])
     words = ["python", "-m", "wm_plugin.cli.main", *command[1:]] if command[0] == "wm" else list(command)
     if os.access(os.path.join(programs, words[0]), os.X_OK):

@@ -107,10 +107,14 @@ class _Names:
         found = self._find(name)
         if found is None:
             pipeline = self.pipeline
-            of = [chooser for chooser, table in pipeline.cases.items() if any(name in names for names in table.values())]
+            of = [
+                chooser for chooser, table in pipeline.cases.items() if any(name in names for names in table.values())
+            ]
             if name in pipeline.loops or of:
                 loop = name if name in pipeline.loops else of[0]
-                raise self.error(f"{{{name}}} is of the loop {loop}; write `for: [{loop}]`, or a value for {self.loops}")
+                raise self.error(
+                    f"{{{name}}} is of the loop {loop}; write `for: [{loop}]`, or a value for {self.loops}"
+                )
             there = {*pipeline.settings, *pipeline.values, *pipeline.loops, *OWN}
             raise self.error(f"there is no {{{name}}}{nearest(name, there)}")
         if self._depth > _DEEP:

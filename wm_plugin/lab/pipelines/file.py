@@ -107,7 +107,9 @@ def _check(pipeline: Pipeline) -> None:
             raise pipeline.error(f"{name!r} cannot be a name here, or is one twice; write another word")
     for chooser, table in pipeline.cases.items():
         if chooser not in loops and chooser not in settings:
-            raise pipeline.error(f"cases: there is no loop or setting {chooser!r}{nearest(chooser, [*loops, *settings])}")
+            raise pipeline.error(
+                f"cases: there is no loop or setting {chooser!r}{nearest(chooser, [*loops, *settings])}"
+            )
         if chooser in settings and settings[chooser] not in table:
             raise pipeline.error(f"{chooser} is {settings[chooser]!r}{nearest(str(settings[chooser]), table)}")
     for name, step in pipeline.steps.items():

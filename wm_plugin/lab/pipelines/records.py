@@ -165,7 +165,9 @@ class Records:
         now = self.wanted(step)
         if old.commands != now.commands:
             return Status(False, why="its commands changed")
-        changed = sorted(need for need in now.needs.keys() | old.needs.keys() if now.needs.get(need) != old.needs.get(need))
+        changed = sorted(
+            need for need in now.needs.keys() | old.needs.keys() if now.needs.get(need) != old.needs.get(need)
+        )
         if changed:
             return Status(False, why=f"{os.path.normpath(changed[0].replace('{here}', step.here))} changed")
         if old.made is None:

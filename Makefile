@@ -27,7 +27,7 @@ DEEPSPEED := deepspeed hjson py-cpuinfo ninja einops msgpack
 FAST = -m "not slow and not nightly" -n $(JOBS) --dist loadfile --durations=10
 SLOW = -m "slow and not nightly" --durations=10
 
-.PHONY: demo demo-verl environments test test-core test-trl test-verl test-slow test-slow-trl test-slow-verl
+.PHONY: demo demo-verl environments generate test test-core test-trl test-verl test-slow test-slow-trl test-slow-verl
 .PHONY: test-nightly test-nightly-trl test-nightly-verl test-vllm check bench bench-check bench-pretrained compat clean
 
 ## two GRPO runs, with and without the objective: demo/report.html
@@ -40,6 +40,10 @@ demo-verl: $(VERL)/.done
 	PATH="$(CURDIR)/$(VERL)/bin:$$PATH" VERL_FILE_LOGGER_PATH=$(CURDIR)/demo/verl.jsonl \
 	  recipes/verl/run.sh echo_grpo_tiny 'trainer.logger=[file]' trainer.total_training_steps=6
 	cd tests && ../$(VERL)/bin/python -m support.verl_cpu.show ../demo/verl.jsonl
+
+## what follows from the options: docs/reference.md, verl's Hydra groups
+generate: $(VERL)/.done
+	$(VERL)/bin/python docs/generate.py
 
 ## the fast tests: the core without a host, and on each host what depends on one
 # one after the other, as each takes all cores; the core's begin while pip still makes the other environment

@@ -21,16 +21,9 @@ from wm_plugin.client.server import KINDS as FAILURES
 from wm_plugin.client.server import Completion, Failure, Server
 from wm_plugin.data.errors import RowError
 from wm_plugin.data.kinds import KINDS
-from wm_plugin.errors import MissingExtraError, UserError
+from wm_plugin.errors import UserError
 from wm_plugin.rewards import REWARDS
 from wm_plugin.worlds.agents.policies import read_action
-from wm_plugin.worlds.agents.rollout import HOSTS, _observe
-from wm_plugin.worlds.forth import ForthEnvironment
-from wm_plugin.worlds.forth import machine as forth_machine
-from wm_plugin.worlds.kit.protocol import observers, tool_methods
-from wm_plugin.worlds.sql import SqlEnvironment
-from wm_plugin.worlds.sql.databases import OTHERS
-from wm_plugin.worlds.worlds import load
 
 pytestmark = pytest.mark.slow  # they take a minute of the processor together
 
@@ -118,156 +111,19 @@ def test_rows(tmp_path):
     attack(once, 1.5)
 
 
-SQL_WORDS = """\
-SELECT FROM WHERE GROUP BY ORDER LIMIT UNION ALL WITH RECURSIVE AS JOIN ON LEFT NATURAL INSERT INTO VALUES UPDATE SET
-DELETE CREATE TABLE TEMP VIEW TRIGGER INDEX UNIQUE DROP ALTER ADD COLUMN RENAME TO BEGIN COMMIT ROLLBACK SAVEPOINT
-PRAGMA ATTACH VACUUM EXPLAIN QUERY PLAN REINDEX ANALYZE CASE WHEN THEN ELSE END CAST NOT NULL IS IN LIKE GLOB BETWEEN
-EXISTS DISTINCT OVER PARTITION employees orders products departments sqlite_master name id price t x y a b ( ) , ; * + -
-/ % || = < > <= <> . ? :a [ ] ` " ' -- /* */ 1 0 -1 2147483646 1e308 9223372036854775807 'x' 'a''b' x'00' NULL TRUE
-printf( format( replace( hex( zeroblob( group_concat( randomblob( length( substr( char( abs( round( max( min( sum(
-count(*) row_number() typeof( quote( upper( instr( load_extension( readfile( random() date('now') json('[]') '%.*c'
-'%2147483646d' generate_series( pragma_table_info( dbstat last_insert_rowid() changes()"""
-WORDS = SQL_WORDS.split()
-STATEMENTS = [
-    "SELECT printf('%.*c', 2147483646, 'x')",
-    "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c",
-    "SELECT replace(hex(zeroblob(100000)), '0', hex(zeroblob(1000)))",
-    "SELECT group_concat(a.name || b.name) FROM sqlite_master a, sqlite_master b, sqlite_master c",
-    "CREATE TABLE t (a, b AS (hex(zeroblob(100000))))",
-    "INSERT INTO t (a) VALUES (1)",
-    "SELECT * FROM t",
-]
-
-
-def test_sql():
-    environment = SqlEnvironment()
+def test_actions():
+    """What a policy says becomes an action or is refused."""
 
     def once(draw: random.Random) -> None:
-        environment.reset(
-            database_seed=draw.randrange(5), answer="x", database=draw.choice(["company", *OTHERS]), max_turns=1000
-        )
-        for _ in range(draw.randint(1, 5)):
-            words = draw.choice(STATEMENTS).split() if draw.random() < 0.5 else ["SELECT"]
-            for _ in range(draw.randint(0, 8)):
-                words.insert(draw.randint(0, len(words)), draw.choice(WORDS) if draw.random() < 0.95 else text(draw, 1))
-            shown = environment.run_query(" ".join(words))
-            assert isinstance(shown, str)
-            assert len(shown) < 20_000
-        environment.submit_answer(text(draw, 2))
-        assert environment.get_reward() in (0.0, 1.0)
+        arguments: Any = mutated(draw, {text(draw, 1): text(draw, 3) for _ in range(draw.randint(0, 3))})
+        function = {"name": text(draw, 1), "arguments": draw.choice([arguments, json.dumps(arguments)])}
+        call = {"type": "function", "function": function}
+        tagged = f"<tool_call>{json.dumps(function)}</tool_call>"
+        messages = ({"content": text(draw), "tool_calls": [call]}, {"content": mutated(draw, tagged)}, value(draw))
+        message = draw.choice(messages)
+        with suppress(RowError):
+            read_action(message if isinstance(message, dict) else {"content": message})
 
-    attack(once)
-
-
-FORTH_WORDS = """\
-: ; dup drop swap over rot + - * / mod = < > if else then begin until while repeat again do loop ?do +loop i j leave
-recurse exit immediate postpone create does> variable constant value to ! @ c! c@ , allot here pad key accept type emit
-cr . .s u. bye quit abort throw catch execute ' ['] [char] char evaluate s" abc" ." x" \\ ( ) include require open-file
-r/o create-file delete-file system getenv sh 0 1 -1 9223372036854775807 1e9 $ff %11 sp! rp! sp@ rp@ allocate free resize
-move fill cmove dlopen lib-name c-function words see forget marker noname defer is depth clearstack hex decimal base
-square wm-test"""
-FORTH = FORTH_WORDS.split()
-
-
-@pytest.mark.system
-def test_forth():
-    pytest.importorskip("bm25s")
-    try:
-        forth_machine.check()
-    except UserError as error:
-        pytest.skip(f"needs the system packages gforth and bubblewrap: {error}")
-    environment = ForthEnvironment()
-
-    def once(draw: random.Random) -> None:
-        environment.reset(problem="cube", max_turns=50)
-        program = [draw.choice(FORTH) if draw.random() < 0.97 else text(draw, 1) for _ in range(draw.randint(1, 25))]
-        environment.submit_code(": square dup * ;" if draw.random() < 0.5 else " ".join(program))
-        assert isinstance(environment.run_code(" ".join(program)), str)
-        assert environment.get_reward() in (0.0, 1.0)
-
-    attack(once)
-
-
-WORLDS = ("deepdive", "dialogue", "docs", "grid", "maze", "shop", "sokoban", "sql", "taxi", "wordle")
-
-
-def test_calls():
-    worlds = []
-    for name in WORLDS:
-        try:
-            loaded = load(name)
-            worlds.append((loaded.make(), loaded.rows(1, 0, False)[0]))
-        except MissingExtraError:
-            continue
-
-    def once(draw: random.Random) -> None:
-        environment, row = draw.choice(worlds)
-        environment.reset(**{column: item for column, item in row.items() if column != "prompt"})
-        tools, kinds = tool_methods(environment), observers(type(environment))
-        for _ in range(draw.randint(1, 6)):
-            name = draw.choice(list(tools)) if draw.random() < 0.9 else text(draw, 1)
-            arguments: Any = {
-                draw.choice(["x", *_parameters(tools.get(name))]): text(draw, 3) for _ in range(draw.randint(0, 3))
-            }
-            arguments = mutated(draw, arguments, draw.randint(0, 1))
-            call = {
-                "type": "function",
-                "function": {"name": name, "arguments": draw.choice([arguments, json.dumps(arguments)])},
-            }
-            tagged = f"<tool_call>{json.dumps(call['function'])}</tool_call>"
-            messages = ({"content": text(draw), "tool_calls": [call]}, {"content": mutated(draw, tagged)}, value(draw))
-            message = draw.choice(messages)
-            try:
-                action = read_action(message if isinstance(message, dict) else {"content": message})
-            except RowError:
-                continue
-            for place, one in enumerate(action.calls):
-                for host in HOSTS:
-                    assert isinstance(_observe(environment, tools, kinds, one, place, host).text, str)
-            if environment.over:
-                break
-
-    attack(once)
-
-
-def _parameters(tool: Any) -> list[str]:
-    return list(tool.__func__.__annotations__) if tool is not None else []
-
-
-CALL = {"id": "a", "type": "function", "function": {"name": "f", "arguments": '{"q": "x"}'}}
-PROMPT = [{"role": "user", "content": "go"}]
-COMPLETION = [
-    {"role": "assistant", "content": "hm", "tool_calls": [CALL]},
-    {"role": "tool", "tool_call_id": "a", "name": "f", "content": "done"},
-    {"role": "assistant", "content": "yes"},
-]
-TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}]
-ROLLOUTS = [
-    {"messages": PROMPT + COMPLETION, "tools": TOOLS},
-    {"prompt": PROMPT, "completion": COMPLETION, "tools": TOOLS},
-    {"completion_ids": [5, 6, 7], "prompt_ids": [8, 9], "spans": [[1, 2, "tool", "f", True]]},
-    FULL,
-]
-
-
-@pytest.mark.host
-def test_masks(tmp_path):
-    pytest.importorskip("transformers")
-    from wm_plugin.lab.tiny.policy import make_tokenizer
-
-    tokenizer, path = tmp_path / "tokenizer", tmp_path / "x.jsonl"
-    make_tokenizer().save_pretrained(tokenizer)
-    arguments = ["masks", str(path), "--tokenizer", str(tokenizer)]
-
-    def once(draw: random.Random) -> None:
-        row = mutated(draw, draw.choice(ROLLOUTS))
-        if draw.random() < 0.1:
-            row = {"trajectory": json.dumps(row)}
-        path.write_text(json.dumps(row) + "\n")
-        wm(*arguments, *draw.choice(([], ["--json"], ["--html", str(tmp_path / "page.html")])))
-
-    path.write_text("".join(json.dumps(row) + "\n" for row in ROLLOUTS))
-    assert wm(*arguments) == 0
     attack(once)
 
 

@@ -1,6 +1,6 @@
 """Twice the text takes about twice the time, in everything that reads what a policy, a dataset, a server or a file says.
 
-Patterns have a test of their own (test_patterns.py), and so have worlds (environments/test_hostile.py). A new reader, reward or
+Patterns have a test of their own (test_patterns.py), and so have worlds (worlds/test_contract.py). A new reader, reward or
 caller of `untrusted.loads` fails here until it is in a table.
 """
 
@@ -35,6 +35,7 @@ from wm_plugin.lab.agents.lookahead import decision
 from wm_plugin.lab.evaluation import published_replies, rule_cases, rule_commands
 from wm_plugin.lab.evaluation.proposals import read_proposal
 from wm_plugin.lab.report import difference
+from wm_plugin.lab.synthesis.scenarios import PROMPTS, Refused, read_reply
 from wm_plugin.objectives.information import category
 from wm_plugin.rewards import REWARDS, extract
 from wm_plugin.rewards import rouge as rouge_module
@@ -55,7 +56,6 @@ from wm_plugin.worlds.fictional.score import Column, NoTableError
 from wm_plugin.worlds.fictional.score import read as read_table
 from wm_plugin.worlds.grid import GridEnvironment
 from wm_plugin.worlds.kit.commands import CommandEnvironment
-from wm_plugin.worlds.scenario_replies import PROMPTS, Refused, read_reply
 from wm_plugin.worlds.wrappers.control import ControlConfig, ControlEpisode
 from wm_plugin.worlds.wrappers.control.withheld import Withheld
 from wm_plugin.worlds.wrappers.counting import Counts

@@ -23,9 +23,7 @@ ALLOWED = {
     "cli/block.py": CONFIG,
     "cli/masks.py": CONFIG,
     "data/prompts/file.py": CONFIG,
-    "lab/evaluation/audit.py": CONFIG,
-    "lab/evaluation/forgetting.py": CONFIG,
-    "lab/evaluation/proposals.py": CONFIG,
+    "lab/evaluation/yaml_file.py": CONFIG,
     "hosting/config_file.py": CONFIG,
     "lab/pipelines/file.py": CONFIG,
     "lab/pipelines/records.py": OURS,
@@ -39,6 +37,8 @@ ALLOWED = {
     "runtime/sandbox.py": OURS,
     "worlds/docs/pages.py": OURS,
     "worlds/forth/__init__.py": OURS,
+    "worlds/shop/goods.py": OURS,
+    "worlds/sql/databases.py": OURS,
     "worlds/wrappers/verify_config.py": OURS,
 }
 

@@ -26,7 +26,6 @@ TRUSTED = {
     "worlds/forth/machine.py PRIMITIVE": "the documentation that comes with gforth",
     "worlds/forth/machine.py MARKUP": "the documentation that comes with gforth",
     "worlds/forth/machine.py glossary": "the documentation that comes with gforth",
-    "worlds/sql/state.py tables": "the schemas of our databases",
     "worlds/textworld.py moves_of": "the end of what the game prints, where digits are its count of moves",
     "worlds/worlds.py _spec_of_class": "the docstring of a class of the user's",
     "lab/evaluation/audit.py _PLACE": "a file of attacks, of ours or the user's",

@@ -97,15 +97,6 @@ def test_the_example_with_a_function_as_a_tool_learns_from_its_results(tmp_path)
     assert float(run(code, tmp_path).splitlines()[-1]) > 0
 
 
-def test_fields_of_the_table_are_those_of_the_config():
-
-    from wm_plugin import EchoConfig
-
-    table = re.search(r"\| field \| default.*?\n\n", (ROOT / "docs" / "echo.md").read_text(), re.S).group(0)
-    named = set(re.findall(r"`(\w+)`", "\n".join(row.split("|")[1] for row in table.splitlines() if "|" in row)))
-    assert named == set(EchoConfig.model_fields)
-
-
 SLOW = ("trl.md", "verl.md")  # their examples import and build the most
 
 

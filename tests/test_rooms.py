@@ -132,7 +132,8 @@ CONTRACT = {
         "RwmlReward",
         "rescale_by_effective_actions",
     ],
-    "wm_plugin.data": ["Trajectory", "Turn", "Transition", "read", "expand"],
+    "wm_plugin.worlds": ["ENVIRONMENTS", "SPECS", "load", "not_a_tool"],
+    "wm_plugin.data": ["Trajectory", "Turn", "Transition", "read", "expand", "read_transitions"],
     "wm_plugin.trl": [
         "WorldModelGRPOTrainer",
         "WorldModelGRPOConfig",

@@ -1,7 +1,7 @@
 """Names for things that a config refers to. An entry is a dotted path, imported when it is first asked for."""
 
 import importlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
@@ -60,19 +60,3 @@ class Registry:
                 raise UserError(f"{self.kind}: {name!r} is an instance of {type(found).__name__}; name the class")
             return found
         raise UserError(f"{self.kind}: there is no {name!r}{nearest(name, self._paths)}")
-
-
-def lazy(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """A package's `__getattr__` that imports a public name's module when the name is first asked for.
-
-    Args:
-        package: the package's `__name__`.
-        modules: public name -> the module below `package` that defines it.
-    """
-
-    def get(name: str) -> Any:
-        if name not in modules:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(f"{package}.{modules[name]}"), name)
-
-    return get

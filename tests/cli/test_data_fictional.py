@@ -9,10 +9,12 @@ from support.openai_server import OpenAIServer
 from wm_plugin.cli import main
 from wm_plugin.data.schema import Context, Trajectory
 from wm_plugin.data.write import write
+from wm_plugin.lab.synthesis import fictional as files
 from wm_plugin.worlds import scenarios
-from wm_plugin.worlds.fictional import FictionalEnvironment, files
+from wm_plugin.worlds.fictional import FictionalEnvironment
 from wm_plugin.worlds.fictional.score import written
 from wm_plugin.worlds.fictional.spec import load
+from wm_plugin.worlds.kit.rows import world_seed
 
 TOOL = {"type": "function", "function": {"name": "refund", "description": "Give it back.\nAll of it."}}
 
@@ -122,7 +124,6 @@ def test_nothing_of_others_is_written_over(capsys, folder):
         ("strategy: long-tail", "strategy: time-shifted", "every date lies after"),
         ("strategy: long-tail", "strategy: grounded", "the document of 'birth year' does not state 1801 and 1899"),
         ("unit: mg", "unit: mg, follows: sai", "follows sai, no number or date above it; did you mean 'sail'"),
-        ("setting: kites of a village", "setting: &a kites", "without anchors and aliases"),
         ("entities:", "entities: {", "not YAML"),
     ],
 )
@@ -230,6 +231,7 @@ def test_signs_of_anchors_in_texts_are_signs(tmp_path):
 
 
 def test_each_world_of_a_folder_is_another_one(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "_SEEDS", 3)  # of which a draw soon comes up again
+    # a draw soon comes up again
+    monkeypatch.setattr(files, "world_seed", lambda rng, held_out: world_seed(rng, held_out, 3))
     files.write("bells", 3, tmp_path / "worlds", held_out=True, questions=1, levels=["standard"])
     assert len(list((tmp_path / "worlds").glob("world-*"))) == 3

@@ -166,6 +166,14 @@ def test_keys_are_nowhere(echo: str, status: int, tmp_path, monkeypatch) -> None
         assert not any(piece.lower() in text.lower() for piece in PIECES), text
 
 
+def test_escapes_that_hide_a_key(monkeypatch) -> None:
+    monkeypatch.setenv("JUDGE_KEY", KEY)
+    hidden = "".join(f"\\u{ord(letter):04x}" for letter in KEY).join(['{"a": "', '"}']).encode()
+    with answering(lambda *_: (200, {}, [hidden])) as url:
+        client = Server(url, "judge", api_key_env="JUDGE_KEY", **QUICK)
+        assert client.post("/chat/completions", [{}], dict) == [{"a": "[key]"}]
+
+
 def test_placeholders_are_no_keys_and_a_line_break_at_the_end_does_not_matter(monkeypatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "EMPTY")
     with answering(lambda *_: (200, {}, [good("An EMPTY room.")])) as url:

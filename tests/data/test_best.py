@@ -46,13 +46,7 @@ def test_the_best_is_kept_whole_if_it_is_good_enough(prompts):
     )
     assert [sample.messages[-1]["content"] for sample in samples] == [outputs[0][1], outputs[2][0]]
     assert [sample.columns["score"] for sample in samples] == [0.9, 0.5]
-    assert report.as_dict() == {
-        "transitions": 5,
-        "candidates": 3,
-        "compared": 0,
-        "retained": 2,
-        "retain_rate": 2 / 3,
-    }
+    assert report.as_dict() == {"transitions": 5, "candidates": 3, "compared": 0, "retained": 2, "retain_rate": 2 / 3}
     prompt = render(transitions[0], prompts, stage="sft").messages
     assert list(samples[0].messages[:-1]) == prompt
     assert samples[0].train == [False] * len(prompt) + [True]

@@ -10,7 +10,7 @@ import pytest
 
 from wm_plugin.data import Trajectory
 from wm_plugin.data.files import head
-from wm_plugin.data.readers import read_rows
+from wm_plugin.data.readers import FORMATS, read_rows
 from wm_plugin.data.readers.base import Reject
 from wm_plugin.errors import UserError
 from wm_plugin.untrusted import loads
@@ -248,6 +248,20 @@ def test_other_line_separators_end_no_line(rows):
     text = "a\u2028b\u2029c\x85d\x0be"
     content = json.dumps(row(text), ensure_ascii=False).encode()
     assert rows(content + b"\n" + content) == [text, text]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize(
+    "top", [b"[]", b"{}", b"[[], 5, null]", b'{\n"a": [1]}', b"[{}]", b"\x00\n{}", b"5", b"{}\n{}"]
+)
+def test_other_values_at_the_top(tmp_path, name, top):
+    (tmp_path / "x.json").write_bytes(top)
+    try:
+        rows = list(read_rows(tmp_path / "x.json", name))
+    except UserError as error:
+        assert "x.json" in str(error)  # noqa: PT017 - either is right
+    else:
+        assert all(isinstance(row, Reject) for row in rows)
 
 
 @pytest.mark.parametrize("cut", [5, 60, -3])

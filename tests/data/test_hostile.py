@@ -1,7 +1,6 @@
 """Rows made to exhaust a machine: depth costs no memory, and twice the text takes about twice the time, in every reader."""
 
 import json
-import random
 from collections.abc import Callable
 from itertools import chain
 from typing import Any
@@ -14,14 +13,13 @@ from wm_plugin.cli.rollouts import read_rows as read_masks_rows
 from wm_plugin.data import Trajectory, files
 from wm_plugin.data.chat import action_message
 from wm_plugin.data.compact import compact
-from wm_plugin.data.messages import Conversation, action_of
-from wm_plugin.data.readers import FORMATS, chatml, read_rows, stabletoolbench, verl
+from wm_plugin.data.messages import Conversation
+from wm_plugin.data.readers import FORMATS, chatml, read_rows, verl
 from wm_plugin.data.readers.base import Reject
 from wm_plugin.data.schema import Action, Call, Observation, Source, Turn
 from wm_plugin.data.transitions import expand
-from wm_plugin.data.turn_texts import action_text, categories
+from wm_plugin.data.turn_texts import categories
 from wm_plugin.errors import UserError
-from wm_plugin.objectives.information import category
 
 DEEP = "[" * 20_000 + "]" * 20_000
 LAYOUTS = {
@@ -57,50 +55,6 @@ def test_a_deep_row_is_one_reject(tmp_path, name, array):
     assert [outcome.row for outcome in outcomes if isinstance(outcome, Reject)] == [1]
     (reject,) = (outcome for outcome in outcomes if isinstance(outcome, Reject))
     assert (reject.reason, reject.kind) == ("nested more than 250 levels deep", "out of bounds")
-
-
-def test_what_trajectories_share_is_not_written_without_end(tmp_path, monkeypatch):
-    """The paths of a tree, a record's fields beside its paths, and the policy of all simulations."""
-
-    def chain(leaves: int, text: str = "") -> dict[str, Any]:
-        node: dict[str, Any] = {
-            "node_type": "Thought",
-            "description": text,
-            "children": [{"node_type": "Thought"}] * leaves,
-        }
-        for _ in range(58):
-            inner = {"node_type": "Action Input", "description": "{}", "observation": "", "children": [node]}
-            node = {"node_type": "Action", "description": "x", "children": [inner]}
-        return {"win": True, "tree": {"tree": {"children": [node]}}}
-
-    def gold(paths: int, more: int) -> dict[str, Any]:
-        return {
-            "0": {"taskName": "t", "more": "x" * more, "goldActionSequences": [{"path": [{"action": "a"}]}] * paths}
-        }
-
-    def served(simulations: int, policy: int) -> dict[str, Any]:
-        talk = [{"role": "assistant", "content": "a"}, {"role": "user", "content": "b"}]
-        info = {"environment_info": {"policy": "x" * policy}}
-        return {"info": info, "tasks": [], "simulations": [{"messages": talk}] * simulations}
-
-    def read(document: dict[str, Any]) -> list[Any]:
-        (tmp_path / "x.json").write_text(json.dumps(document))
-        return list(read_rows(tmp_path / "x.json"))
-
-    for document, count in ((chain(30), 30), (gold(100, 1000), 100), (served(40, 10_000), 40)):
-        rows = read(document)
-        assert len(rows) == count
-        assert not any(isinstance(row, Reject) for row in rows)
-    for document in (chain(1000), chain(60, "x" * 100_000), gold(1000, 50_000)):
-        [reject] = read(document)
-        assert reject.kind == "out of bounds"
-    rows = read(served(1000, 100_000))
-    kinds = [row.kind if isinstance(row, Reject) else "read" for row in rows]
-    assert kinds[:50] == ["read"] * 50
-    assert kinds.count("out of bounds") > 900
-    monkeypatch.setattr(stabletoolbench, "MOST_REPEATED", 1000)
-    [reject] = read(chain(30))
-    assert "its paths repeat more than 1,000 characters" in reject.reason
 
 
 def test_rollouts_of_masks_are_bounded(tmp_path):
@@ -223,21 +177,3 @@ SHAPES: dict[str, Callable[[int], Any]] = {
 @pytest.mark.parametrize("shape", SHAPES)
 def test_time_is_linear(shape):
     assert too_slow(SHAPES[shape], int, largest=16_000) is None
-
-
-def test_the_kth_result_of_a_tool_answers_its_kth_call():
-    """As the plain way does it, which looks through all calls that wait."""
-    rng = random.Random(0)
-    for _ in range(200):
-        calls = [
-            {"function": {"name": rng.choice("abc"), "arguments": {"text": f"w{n}"}}} for n in range(rng.randrange(6))
-        ]
-        results = [{"name": rng.choice("abcd"), "content": f"w{rng.randrange(6)}"} for _ in range(rng.randrange(8))]
-        action, waiting, expected = action_of({"tool_calls": calls}), list(range(len(calls))), []
-        for result in results:
-            named = [k for k in waiting if action.calls[k].name == result["name"]]
-            call = (named or waiting or [None])[0]
-            if call is not None:
-                waiting.remove(call)
-            expected.append(category(action_text(action, call), result["content"]))
-        assert categories({"tool_calls": calls}, results) == expected

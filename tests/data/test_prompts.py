@@ -345,7 +345,7 @@ def test_a_users_own_file(tmp_path):
     assert (prompts.name, prompts.tag) == ("mine", "obs")
     made = render(transition(Context()), prompts, thinking=False)
     assert made.messages == [
-        {"role": "user", "content": "$5 for $action $\n- one\n- two\n\nopen the door\n\nOnly <obs>."},
+        {"role": "user", "content": "$5 for $action $\n- one\n- two\n\nopen the door\n\nOnly <obs>."}
     ]
     assert target(environment("x"), prompts, thinking=True) == "<obs>\nx\n</obs>"
 

@@ -620,10 +620,7 @@ def test_verl_dumps_without_special_tokens(one, refused):
     result = one([VERL])
     assert [
         (t.action.text, t.action.thought, [(c.name, c.arguments) for c in t.action.calls]) for t in result.turns
-    ] == [
-        ("", "<think>\nhm\n</think>", [("find", {"q": 1})]),
-        ("done", None, []),
-    ]
+    ] == [("", "<think>\nhm\n</think>", [("find", {"q": 1})]), ("done", None, [])]
     assert (texts(result), result.context.task, result.reward) == ([["found"], []], VERL["input"], 0.5)
     assert result.metadata == {"gts": "x", "step": 3}
     assert result.task_id == one([{**VERL, "output": VERL["output"] + "!"}]).task_id

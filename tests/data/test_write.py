@@ -41,17 +41,7 @@ def out(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "",
-        "é 漢 🎉",
-        "\ud800",
-        "a\ud83d\\ud83d",
-        "\u2028\u2029\x85\x0b\x0c",
-        "\r\n\t",
-        "\x00\x1f\x7f",
-        '"\\',
-        "\ufeff",
-    ],
+    ["", "é 漢 🎉", "\ud800", "a\ud83d\\ud83d", "\u2028\u2029\x85\x0b\x0c", "\r\n\t", "\x00\x1f\x7f", '"\\', "\ufeff"],
 )
 def test_texts_come_back_as_they_were(out, text):
     kept = trajectory(text, {text: [text]})
@@ -252,26 +242,3 @@ def test_transitions_may_be_written_a_line_each(tmp_path):
     assert write_transitions(expand([made]), out, repeat_history=True) == 2
     lines = out.read_bytes().split(b"\n")
     assert [json.loads(line)["observation"]["text"] for line in lines[:-1]] == ["\ud800\u2028", ""]
-
-
-def test_rejected_rows_are_counted_beyond_a_size_and_not_written(tmp_path, monkeypatch):
-    """A few bytes of gzip can hold millions of them."""
-    line = len(json.dumps({"file": "a.jsonl", "row": 3, "reason": "no", "raw": ""})) + 1
-    monkeypatch.setattr("wm_plugin.data.write.MOST_REJECTS", 10 * line)
-    rows = [Reject(file="a.jsonl", row=3, kind="no", reason="no", raw="x" * (number == 10)) for number in range(99)]
-    for bounded, written in ((True, 10), (False, 99)):
-        counts = write([*rows, trajectory()], tmp_path / "x.jsonl", bounded=bounded)
-        assert (counts.rejected["no"], counts.rejects_written, counts.trajectories) == (99, written, 1)
-        lines = [json.loads(one) for one in (tmp_path / "x.rejects.jsonl").read_text().splitlines()]
-        assert (
-            lines[written:]
-            == [
-                {
-                    "file": "",
-                    "row": None,
-                    "reason": "89 more rows were rejected; this file has the first 10 alone",
-                    "raw": "",
-                }
-            ]
-            * bounded
-        )

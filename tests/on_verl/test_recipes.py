@@ -1,6 +1,5 @@
 """Every recipe for verl: composed as main_ppo composes it, checked by verl and by us, and passed on by its script."""
 
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -135,7 +134,7 @@ def test_wmacts_rewards_and_budget(name):
     assert wm.turn_budget == (TurnBudget(6, 1) if tiny else TurnBudget(30, 100))
     assert EpisodeReward(**wm.episode_reward) == EpisodeReward(rescale=True, format_penalty=0.1)
     # all of them, so that `wm.episode_reward.<field>=…` needs no `+`
-    assert wm.episode_reward.keys() == {field.name for field in fields(EpisodeReward) if field.init}
+    assert wm.episode_reward.keys() == set(EpisodeReward.model_fields)
     assert wm.max_turns is None
     with_echo = read_config(of_recipe(name, "wm.coeff=0.05"))  # one line, and nothing else changes
     assert (with_echo.objective.coeff, with_echo.turn_budget) == (0.05, wm.turn_budget)

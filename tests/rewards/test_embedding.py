@@ -368,6 +368,7 @@ def test_a_long_call_in_parts():
         ({"cache_size": -1}, "cache_size is -1"),
         ({"truncate": True}, "truncate is for a server, but base_url is not set"),
         ({"server": {"timeout": 1}}, "server has settings, but base_url is not set"),
+        ({"base_url": "http://x/v1", "server": {"model": "m"}}, "server: model is given beside it"),
         ({"base_url": "localhost:8000"}, "base_url is 'localhost:8000'; write http://host:port/v1"),
         ({"base_url": "http://x/v1", "server": {"retries": 3}}, "server has no field 'retries'"),
     ],

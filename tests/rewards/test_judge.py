@@ -75,7 +75,7 @@ def test_what_a_judge_is_shown():
     ]
     assert block(empty, "predicted") == ""
     assert "score of 5" not in json.dumps(server.bodies)
-    assert first["messages"][0]["content"].endswith(prompts.ours("data"))
+    assert first["messages"][0]["content"].endswith(prompts.packaged("data"))
     assert (first["temperature"], first["seed"]) == (0.0, 7)
 
 
@@ -200,13 +200,13 @@ def test_prompts(tmp_path):
     with OpenAIServer(score(1)) as server:
         JudgeReward(judge_at(server), prompt=str(tmp_path / "mine.md"))(["p"], ["t"])
     system = server.bodies[0]["messages"][0]["content"]
-    assert system == f"My own words: {{score}} $x %s\n\n{prompts.ours('data')}"
+    assert system == f"My own words: {{score}} $x %s\n\n{prompts.packaged('data')}"
     folder = os.path.dirname(prompts.__file__)
     files = {name.removesuffix(".md") for name in os.listdir(folder) if name.endswith(".md")}
     parts = ("data", "matching", "matching_search")
     assert files == {*prompts.PROMPTS, *parts, *(f"domain_{name}" for name in prompts.DOMAINS)}
     assert all("<final_evaluation>" in prompts.load(name) for name in prompts.PROMPTS)
-    assert all(prompts.ours(f"domain_{name}").startswith("# This environment") for name in prompts.DOMAINS)
+    assert all(prompts.packaged(f"domain_{name}").startswith("# This environment") for name in prompts.DOMAINS)
 
 
 @pytest.mark.parametrize(

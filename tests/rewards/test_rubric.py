@@ -62,7 +62,7 @@ def test_each_domain_has_its_guidance(domain):
     with OpenAIServer(lambda body: verdict(3)) as server:
         RubricReward(judge_at(server))(["p"], ["t"], domain=[domain])
     rubric = prompts.load("rubric").replace("{matching}", prompts.matching(domain))
-    parts = [rubric, prompts.ours(f"domain_{domain}"), prompts.ours("data")]
+    parts = [rubric, prompts.packaged(f"domain_{domain}"), prompts.packaged("data")]
     assert system(server.bodies[0]) == "\n\n".join(parts)
 
 

@@ -2,6 +2,7 @@
 
 # From the bottom up: a room may use those before it. CONTRIBUTING.md has the same list with what each holds.
 ROOMS = (
+    "_lazy",
     "errors",
     "registry",
     "untrusted",
@@ -10,9 +11,9 @@ ROOMS = (
     "runtime",
     "client",
     "objectives",
-    "hosting",
     "rewards",
     "data",
+    "hosting",
     "worlds",
     "lab",
     "trl",

@@ -1,22 +1,17 @@
 import datetime
 import inspect
-import json
-import os
-import random
 import re
-import subprocess
-import sys
 from collections import Counter
 from typing import Any
 
 import pytest
 
 from support.openai_server import OpenAIServer, every
+from support.rows import BAD
 from wm_plugin.errors import UserError
 from wm_plugin.worlds import dialogue
-from wm_plugin.worlds.agents import play
-from wm_plugin.worlds.agents.scripted import scripted
-from wm_plugin.worlds.dialogue import DialogueEnvironment, dataset_rows, expert, wanderer
+from wm_plugin.worlds.check import HOSTILE
+from wm_plugin.worlds.dialogue import DialogueEnvironment, dataset_rows, expert
 from wm_plugin.worlds.dialogue.user import AMOUNTS, PATIENCE, Heard, ScriptedUser
 from wm_plugin.worlds.dialogue.world import (
     ANYONES,
@@ -52,13 +47,9 @@ def case_with(kind: str, trap: str = "", level: str | None = None, count: int | 
     raise AssertionError(f"no case of {kind} and {trap!r}")
 
 
-def table(of: Case, name: str) -> dict[Any, tuple[Any, ...]]:
-    return {row[0]: row for row in of.tables[name]}
-
-
 def naive_trap(of: Case, request: Request) -> str:
     """Why the policy forbids a request, read off the tables."""
-    orders, products = table(of, "orders"), {row[1]: row for row in of.tables["products"]}
+    orders, products = ({row[key]: row for row in of.tables[name]} for name, key in (("orders", 0), ("products", 1)))
     caller = next(row for row in of.tables["customers"] if row[2] == of.email)
     _, owner, status, delivered, _ = orders[request.order]
     if caller[3] != of.postcode:
@@ -81,29 +72,6 @@ def naive_trap(of: Case, request: Request) -> str:
     return "" if new[4] else "no stock"
 
 
-def naive_content(of: Case) -> list[tuple[Any, ...]]:
-    """The tables after what the policy allows, by hand."""
-    tables = {name: [list(row) for row in sorted(rows)] for name, rows in of.tables.items()}
-    for request in of.requests:
-        if naive_trap(of, request):
-            continue
-        [order] = [row for row in tables["orders"] if row[0] == request.order]
-        if request.kind == "cancel":
-            order[2] = "cancelled"
-        if request.kind == "address":
-            order[4] = request.address
-        for item in tables["items"]:
-            if item[1] == request.order and tables["products"][item[2] - 1][1] == request.item:
-                if request.kind == "refund":
-                    item[5] = "refunded"
-                if request.kind == "exchange":
-                    [new] = [row for row in tables["products"] if row[1] == request.product]
-                    new[4] -= 1
-                    item[2], item[3], item[5] = new[0], new[3], "exchanged"
-                break
-    return [tuple(row) for rows in tables.values() for row in rows]
-
-
 @pytest.mark.parametrize("level", dialogue.LEVELS)
 def test_cases_are_what_they_say(level: str) -> None:
     kinds: Counter[tuple[str, str]] = Counter()
@@ -117,21 +85,17 @@ def test_cases_are_what_they_say(level: str) -> None:
             products = {row[1]: row for row in of.tables["products"]}
             items = [row for row in of.tables["items"] if row[1] == request.order]
             paid = {of.tables["products"][row[2] - 1][1]: row[3] for row in items}
-            expected: dict[str, Any] = {
-                "total": lambda request=request, paid=paid: sum(paid.values()),
-                "status": lambda request=request, of=of: table(of, "orders")[request.order][2],
-                "refund": lambda request=request, paid=paid: None if request.trap else paid[request.item],
-                "exchange": lambda request=request, paid=paid, products=products: (
-                    None if request.trap else products[request.product][3] - paid[request.item]
-                ),
+            orders = {row[0]: row for row in of.tables["orders"]}
+            expected = {
+                "total": sum(paid.values()),
+                "status": orders[request.order][2],
+                "refund": paid.get(request.item),
             }
-            assert request.fact == expected.get(request.kind, lambda: None)()
-        with_all_done = target_content(of)
-        assert with_all_done == naive_content(of)
-        changed = any(
-            not request.trap and request.kind in ("cancel", "address", "exchange", "refund") for request in of.requests
-        )
-        assert (with_all_done != content(open_database(of))) == changed
+            if request.kind == "exchange":
+                expected["exchange"] = products[request.product][3] - paid[request.item]
+            assert request.fact == (None if request.trap else expected.get(request.kind))
+        changed = any(not one.trap and one.kind in ("cancel", "address", "exchange", "refund") for one in of.requests)
+        assert (target_content(of) != content(open_database(of))) == changed
     if level == "standard":
         assert set(kinds) == {(kind, "") for kind in REQUESTS}
     else:
@@ -141,17 +105,13 @@ def test_cases_are_what_they_say(level: str) -> None:
 
 
 @pytest.mark.parametrize("level", dialogue.LEVELS)
-@pytest.mark.parametrize("held_out", [False, True])
-def test_the_expert_handles_every_case(level: str, held_out: bool) -> None:
+def test_the_expert_handles_every_case(level: str) -> None:
     environment, choose = DialogueEnvironment(), expert()
-    for row in dataset_rows(75, seed=1, held_out=held_out, level=level):
-        assert (row["seed"] % 10 == 0) == held_out
+    for row in [*dataset_rows(75, seed=1, level=level), *dataset_rows(25, seed=1, held_out=True, level=level)]:
         texts = played(environment, choose, row)
         assert environment.success, texts
-        assert environment.get_reward() == 1.0
         assert environment.metrics["invalid"] == 0
         assert texts[-1].endswith("The case is closed. It was handled as it should be. The episode is over.")
-        assert len(dialogue.INSTRUCTION + texts[0]) < 1500
         assert max(map(len, texts)) < 500
 
 
@@ -383,25 +343,25 @@ def is_told(request: Request, *texts: str, sure: bool = True) -> bool:
 
 def test_what_counts_as_told() -> None:
     amount, status = Request("refund", 1, fact=-1250), Request("status", 1, fact="shipped")
-    for text, told in [
-        ("12.50", True),
-        ("-12.5 euros", True),
-        ("12.5.", True),
-        ("112.50", False),
-        ("12.05", False),
-        ("", False),
-    ]:
-        assert is_told(amount, text) is told
-    for text, told in [
-        ("12.50, or 13.00", True),  # the customer hears two amounts
-        ("order 1 of 2024-05-03: you get back 12.50 within 5-7 days", True),
-        ("10.00 + 2.00 + 0.50 = 12.50", True),
-        ("the new one is 20.00, the old one was 32.50: 12.50", True),
-        ("12.25, 12.50 or 12.75", False),
-        (" ".join(f"{cents / 100:g}" for cents in range(250, 12000, 25)), False),
-        (" ".join(f"{cents / 100:.2f}" for cents in range(250, 12000, 25)), False),
-    ]:
-        assert is_told(amount, text) is told, text
+    for text in ("12.50", "-12.5 euros", "12.5."):
+        assert is_told(amount, text)
+    for text in ("112.50", "12.05", "", "it is not 12.50.", "you will never get 12.50 back."):
+        assert not is_told(amount, text)
+    for text in (
+        "12.50, or 13.00",  # the customer hears two amounts
+        "order 1 of 2024-05-03: you get back 12.50 within 5-7 days",
+        "10.00 + 2.00 + 0.50 = 12.50",
+        "the new one is 20.00, the old one was 32.50: 12.50",
+        "it is 12.50, not 13.00.",
+        "it is not 13.00 but 12.50.",
+        "the total without shipping is 12.50.",
+        "your order (not yet shipped) costs 12.50.",
+        "no problem, you get back 12.50 and you won't be charged.",
+    ):
+        assert is_told(amount, text), text
+    assert not is_told(amount, "12.25, 12.50 or 12.75")
+    for form in ("g", ".2f"):
+        assert not is_told(amount, " ".join(f"{cents / 100:{form}}" for cents in range(250, 12000, 25)))
     whole = Request("refund", 1, fact=1200)
     assert is_told(whole, "order 1 costs 12 dollars and is there in 3 days")
     assert not is_told(whole, " ".join(map(str, range(40))))
@@ -446,20 +406,6 @@ def test_what_is_denied_or_possible_is_neither_told_nor_believed(denial: str, su
 )
 def test_a_status_beside_a_denial_is_told(text: str) -> None:
     assert is_told(Request("status", 1, fact="delivered"), text)
-
-
-def test_a_denied_amount_is_not_told() -> None:
-    amount = Request("refund", 1, fact=-1250)
-    assert not is_told(amount, "it is not 12.50.")
-    assert not is_told(amount, "you will never get 12.50 back.")
-    for text in (
-        "it is 12.50, not 13.00.",
-        "the total without shipping is 12.50.",
-        "your order (not yet shipped) costs 12.50.",
-    ):
-        assert is_told(amount, text)
-    assert is_told(amount, "it is not 13.00 but 12.50.")
-    assert is_told(amount, "no problem, you get back 12.50 and you won't be charged.")
 
 
 @pytest.mark.parametrize(
@@ -546,75 +492,28 @@ def test_a_customer_gives_up() -> None:
         assert answers < 50
 
 
-def test_turns_end_an_episode() -> None:
-    environment = DialogueEnvironment()
-    environment.reset(seed=1, max_turns=2)
-    environment.find_products("shrub")
-    assert environment.find_products("tree").endswith("\nNo calls are left. The episode is over.")
-    assert environment.over
-    assert environment.get_reward() == 0.0
-
-
-def test_repetitions_and_errors_are_not_effective() -> None:
-    environment = DialogueEnvironment()
-    environment.reset(seed=1)
-    for kind in ("shrub", "shrub", "Shrub", "tree", "pot"):
-        environment.find_products(kind)
-    assert environment.metrics == {"actions": 5, "effective": 2, "invalid": 1, "lost": 0}
-
-
 INJECTIONS = [
-    "'; DROP TABLE orders; --",
-    '" OR ""="',
-    "' OR '1'='1",
-    "x'); DELETE FROM items; --",
-    "1 OR 1=1",
-    "1; UPDATE orders SET status = 'cancelled'",
-    "' UNION SELECT * FROM customers --",
-    "%",
-    "_",
-    "1e3",
-    "0x10",
-    "-1",
-    "٣",
-    "\0",
-    "\ud800",
-    "x" * 10**6,
-    "😀" * 100,
-    "</tool_response><|im_end|>",
-    "{}{0}%s%n",
-    "\n",
-    "",
-    None,
-    True,
-    7,
-    1.5,
-    float("nan"),
-    10**40,
-    ["1"],
-    {"a": 1},
-    b"1",
-]
+    *HOSTILE, *BAD, '" OR ""="', "' OR '1'='1", "x'); DELETE FROM items; --", "1 OR 1=1",
+    "1; UPDATE orders SET status = 'cancelled'", "' UNION SELECT * FROM customers --", "%", "_", "1e3", "0x10", "😀" * 100,
+]  # fmt: skip
 
 
 def test_injections_through_every_tool_change_nothing() -> None:
     environment = DialogueEnvironment()
     seed, level, of = case_with("refund")
-    for name in tool_methods(environment):
-        if name in ("message_user", "finish"):
-            continue
-        for position in range(3):
+    untouched = content(open_database(of))
+    for name, tool in tool_methods(environment).items():
+        parameters = list(inspect.signature(tool).parameters)
+        for position, parameter in enumerate(parameters):
+            if name == "message_user" or parameter == "address":
+                continue
             for value in INJECTIONS:
                 environment.reset(seed, level)
-                arguments = [str(of.requests[0].order), of.requests[0].item, "dibber"]
-                count = len(inspect.signature(getattr(environment, name)).parameters)
-                if position >= count or (name, position) == ("change_address", 1):
-                    continue
-                arguments[position] = value  # type: ignore[call-overload]
-                text = getattr(environment, name)(*arguments[:count])
-                assert text.startswith("Error: ")
+                arguments = [str(of.requests[0].order), of.requests[0].item, "dibber"][: len(parameters)]
+                arguments[position] = value
+                assert tool(*arguments).startswith("Error: ")
                 assert environment.metrics == {"actions": 1, "effective": 0, "invalid": 1, "lost": 0}
-                assert content(environment._database) == content(open_database(of))
+                assert content(environment._database) == untouched
 
 
 def test_an_address_is_any_text_and_stays_in_its_row() -> None:
@@ -629,53 +528,17 @@ def test_an_address_is_any_text_and_stays_in_its_row() -> None:
         assert sum(one != other for one, other in zip(before, after, strict=True)) == 1
 
 
-def test_any_action_is_answered_in_words() -> None:
-    rng, environment, row = random.Random(0), DialogueEnvironment(), dataset_rows(1, level="hard")[0]
-    environment.reset(**row)
-    tools, walk = tool_methods(environment), wanderer(rng)
-    sentences = [text for text, _ in ASKED] + [text for _, text, _ in SAID]
-    for _ in range(1500):
-        if environment.over:
-            environment.reset(**row)
-        if rng.random() < 0.5:
-            name, arguments = walk(environment)
-            text = tools[name](**arguments)
-        else:
-            name = rng.choice(list(tools))
-            count = len(inspect.signature(tools[name]).parameters)
-            text = tools[name](*[rng.choice([*INJECTIONS, *sentences]) for _ in range(count)])
-        assert 0 < len(text.encode()) < 3000
-        counts = environment.metrics
-        assert counts["effective"] + counts["invalid"] <= counts["actions"] == environment.turns
-
-
-@pytest.mark.parametrize(
-    ("column", "value"),
-    [
-        ("seed", -1),
-        ("seed", "5"),
-        ("seed", None),
-        ("seed", True),
-        ("level", "easy"),
-        ("level", 3),
-        ("user_url", "http://x"),
-    ],
-)
-def test_a_bad_column_is_one_line(column: str, value: object) -> None:
-    with pytest.raises(UserError, match="has no level|column `") as error:
-        DialogueEnvironment().reset(**{"seed": 0, column: value})  # type: ignore[arg-type]
-    assert "\n" not in str(error.value)
-
-
-def test_rows() -> None:
-    assert dataset_rows(3, seed=4) == dataset_rows(3, seed=4)
-    assert len({row["seed"] for row in dataset_rows(500)}) == 500
-    assert not {row["seed"] for row in dataset_rows(500)} & {row["seed"] for row in dataset_rows(500, held_out=True)}
+def test_rows_name_the_customers_server() -> None:
     assert set(dataset_rows(1)[0]) == {"prompt", "seed", "level"}
     [row] = dataset_rows(1, user_url="http://localhost:1/v1", user_model="m")
     assert (row["user_url"], row["user_model"]) == ("http://localhost:1/v1", "m")
-    with pytest.raises(UserError, match="did you mean 'standard'"):
-        dataset_rows(1, level="standart")
+    with pytest.raises(UserError, match="column `user_model` is empty"):
+        DialogueEnvironment().reset(seed=0, user_url="http://x")
+    for row in dataset_rows(20):
+        of = case(row["seed"], row["level"])
+        prompt = row["prompt"][0]["content"]
+        assert f"{DAYS} days" in prompt
+        assert not re.search(f"{of.email}|{of.postcode}|{of.requests[0].order}", prompt)
 
 
 def served(environment: DialogueEnvironment, server: OpenAIServer, **columns: Any) -> str:
@@ -688,13 +551,8 @@ def test_a_served_customer() -> None:
 
     def reply(body: dict[str, Any]) -> str:
         message = body["messages"][-1]["content"]
-        return (
-            "Thanks. [goodbye]"
-            if "cancelled" in message
-            else "It is me."
-            if "who" in message
-            else "Please cancel my order."
-        )
+        told = {"cancelled": "Thanks. [goodbye]", "who": "It is me."}
+        return next((answer for word, answer in told.items() if word in message), "Please cancel my order.")
 
     with OpenAIServer(reply) as server:
         environment = DialogueEnvironment()
@@ -737,48 +595,6 @@ def test_a_customer_that_is_lost_costs_the_episode(monkeypatch: pytest.MonkeyPat
 
 
 async def _nothing() -> None: ...
-
-
-def episodes() -> list[list[str]]:
-    environment = DialogueEnvironment()
-    return [
-        played(environment, wanderer(random.Random(i)), row) for i, row in enumerate(dataset_rows(10, level="hard"))
-    ]
-
-
-@pytest.mark.slow
-def test_episodes_are_the_same_in_another_process() -> None:
-    code = "import json, test_dialogue; print(json.dumps(test_dialogue.episodes()))"
-    path = os.pathsep.join([os.path.dirname(__file__), *sys.path])
-    other = subprocess.run(
-        [sys.executable, "-c", code],
-        env=os.environ | {"PYTHONPATH": path, "PYTHONHASHSEED": "7"},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=120,
-    )
-    assert json.loads(other.stdout) == episodes() == episodes()
-
-
-def test_the_policy_is_in_the_prompt_and_facts_are_not() -> None:
-    for row in dataset_rows(20):
-        of = case(row["seed"], row["level"])
-        prompt = row["prompt"][0]["content"]
-        assert f"{DAYS} days" in prompt
-        assert not re.search(f"{of.email}|{of.postcode}|{of.requests[0].order}", prompt)
-
-
-@pytest.mark.host
-@pytest.mark.parametrize("host", ["trl", "verl"])
-def test_a_trajectory_as_hosts_record_it(host: Any) -> None:
-    pytest.importorskip("transformers")
-    row = dataset_rows(1, seed=2)[0]
-    trajectory = play(DialogueEnvironment(), row, scripted(expert()), max_turns=20, host=host)
-    assert (trajectory.success, trajectory.reward) == (True, 1.0)
-    assert not any(one.error for turn in trajectory.turns for one in turn.observations)
-    assert trajectory.metadata["figures"]["effective"] == len(trajectory.turns)
-    assert trajectory.context.initial_state.startswith(dialogue.INSTRUCTION.replace("{turns}", "at most 30 tool calls"))
 
 
 @pytest.mark.parametrize("amount", ["9" * 400, "1" + "0" * 4000, "9" * 16 + ".50", "\u0669" * 400])

@@ -4,7 +4,6 @@ import ast
 import importlib
 import inspect
 import platform
-import random
 import subprocess
 import sys
 from typing import Any
@@ -170,16 +169,13 @@ def test_rows_and_the_expert(level: str) -> None:
         assert answer.strip("'\"").casefold() in found.casefold()  # it can be read
 
 
+IMPORTABLE = ("textwrap", "json", "shutil", "random", "calendar")
+
+
 def test_the_default_is_what_the_library_has() -> None:
     for row in dataset_rows(200, level="hard-2"):
         question = row["prompt"][0]["content"]
-        if "default of its parameter" in question and row["page"] in (
-            "textwrap",
-            "json",
-            "shutil",
-            "random",
-            "calendar",
-        ):
+        if "default of its parameter" in question and row["page"] in IMPORTABLE:
             found: Any = importlib.import_module(row["page"])
             for part in row["entry"].split("."):
                 found = getattr(found, part)
@@ -198,33 +194,3 @@ def test_rows_that_cannot_be() -> None:
     for answer in (None, 5, "", "''", " ... "):  # an answer of nothing would be right
         with pytest.raises(UserError, match="column `answer`"):
             DocsEnvironment().reset(answer=answer, python=PYTHON)  # type: ignore[arg-type]
-
-
-def test_any_argument_gives_text(environment: DocsEnvironment) -> None:
-    rng = random.Random(0)
-    nasty: list[Any] = [
-        None,
-        True,
-        2.5,
-        10**30,
-        ["x"],
-        {"x": 1},
-        "",
-        " ",
-        "\0",
-        "\ud800",
-        "x" * 10**6,
-        "(a+)+$",
-        "\n" * 900,
-        "../../etc/passwd",
-    ]
-    wander = docs.wanderer(rng)
-    for _ in range(1000):
-        if environment.over:
-            environment.reset(answer="dedent", python=PYTHON, max_turns=1000)
-        tool, arguments = wander(environment)  # type: ignore[misc]
-        if rng.random() < 0.5:
-            arguments = {name: rng.choice([value, rng.choice(nasty)]) for name, value in arguments.items()}
-        text = getattr(environment, tool)(**arguments)
-        assert 0 < len(text.encode()) < 20_000
-        assert environment.metrics["effective"] + environment.metrics["invalid"] <= environment.metrics["actions"]

@@ -164,7 +164,7 @@ ORDER = ("tools", 0, "parameters", "properties", "order")
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ([], r"is \[\]; write fields: tools"),
+        ([], r"is \[\]; write fields, e.g. tools"),
         (changed(["tool"], []), "has no field 'tool'; did you mean 'tools'"),
         (changed(["tools"], []), "write a list of JSON schemas"),
         (changed(["tools"], ["find"]), r"tools\[0\]: name is None"),
@@ -196,7 +196,7 @@ def test_mistakes_are_named(tmp_path, values, message):
 
 
 def test_mistakes_in_tasks_and_files_that_are_none_are_named(tmp_path):
-    with pytest.raises(UserError, match=r"tasks\[1\]: there is no key 'queries'"):
+    with pytest.raises(UserError, match=r"tasks\[1\]: query is missing"):
         dataset_rows(1, path=written(tmp_path, changed(["tasks", 1], {"queries": "x"})))
     with pytest.raises(UserError, match=r"none.yaml cannot be read \(No such file"):
         ENVIRONMENTS.get(str(tmp_path / "none.yaml"))

@@ -1,7 +1,6 @@
 import hashlib
 import random
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -73,12 +72,3 @@ def test_the_split_follows_the_walls_alone() -> None:
     assert len(held_out) > 20
     assert not train & held_out
     assert all("#" in board for board in train | held_out)  # the layout without walls was 42% of the held-out boards
-
-
-def test_a_finished_episode_refuses_a_move() -> None:
-    environment = grid.GridEnvironment()
-    environment.reset("AG..\n....\n....\n....")
-    assert environment.move("R").endswith("!")
-    with pytest.raises(ValueError, match="over"):
-        environment.move("L")
-    assert environment.turns == 1

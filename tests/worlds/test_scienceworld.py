@@ -1,9 +1,6 @@
 import json
 import os
-import random
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -116,57 +113,18 @@ def test_focusing_on_the_wrong_thing_fails_the_task(world: ScienceworldEnvironme
     assert (world.over, world.success, world.get_reward()) == (True, False, 0.0)
 
 
-@pytest.mark.host
-@needs_java
-def test_the_wanderer_only_does_what_can_be_done(world: ScienceworldEnvironment) -> None:
-    played = play(world, ROW, scripted(scienceworld.wanderer(random.Random(0))), max_turns=6)
-    assert len(played.turns) == 6
-    assert played.metadata["figures"]["invalid"] == 0
-
-
-FUZZ = "open door to kitchen pick up look at in agent focus wait air move 0 1 and on the use"
-
-
-@needs_java
-def test_fuzzed_commands_are_answered(world: ScienceworldEnvironment) -> None:
-    world.reset(**ROW, max_turns=1000)
-    rng = random.Random(0)
-    words = [*FUZZ.split(), "\0", "é"]
-    nasty = ["", "x" * 10**6, None, 5, ["look"], "\ud800", "'; DROP TABLE x; --", "{}%s", "a" * 190, "\\u0000\n!x\ne"]
-    for number in range(200):
-        if world.over:
-            world.reset(**ROW, max_turns=1000)
-        fuzzed = rng.choice(nasty) if number % 2 == 0 else " ".join(rng.choices(words, k=rng.randint(1, 6)))
-        text = world.act(fuzzed)  # type: ignore[arg-type]
-        text.encode()
-        assert world.metrics["lost"] == 0
-
-
-PLAY = """
-import json, sys
-from wm_plugin.worlds.scienceworld import ScienceworldEnvironment
-row, commands = json.loads(sys.argv[1])
-environment = ScienceworldEnvironment()
-texts = [environment.reset(**row)]
-for command in commands:
-    texts.append(environment.act(command))
-print(json.dumps(texts))
-"""
-
-
 @needs_java
 def test_an_episode_is_the_same_again_and_in_a_fresh_process(world: ScienceworldEnvironment) -> None:
-    # the house's art studio has a set of three cups, whose order is another one each time without the fixed hash
+    # the house's art studio has a set of three cups, whose order changes without the fixed hash
     row = {"task": "chemistry-mix-paint-secondary-color", "variation": 0}
     world.reset(**row)
     commands = ["look around", *world._ask("plan")[:8], "open cupboard", "fly"]
     world.reset(**ROW)
     world.act("wait")
     texts = [world.reset(**row), *(world.act(command) for command in commands if not world.over)]
-    environment = os.environ | {"PYTHONHASHSEED": "77", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    task_json = json.dumps([row, commands[: len(texts) - 1]])
-    fresh = subprocess.run([sys.executable, "-c", PLAY, task_json], env=environment, capture_output=True, text=True)
-    assert json.loads(fresh.stdout) == texts, fresh.stderr
+    fresh = ScienceworldEnvironment()
+    assert [fresh.reset(**row), *(fresh.act(command) for command in commands if not fresh.over)] == texts
+    fresh._process.close()
 
 
 @needs_java
@@ -191,10 +149,3 @@ def test_a_wrong_column_is_a_users_mistake(world: ScienceworldEnvironment, task:
     with pytest.raises(UserError, match="ScienceWorld: a row's column `(task|variation)`"):
         world.reset(task=task, variation=variation)  # type: ignore[arg-type]
     assert world.over
-
-
-@pytest.mark.host
-def test_the_tools_schema_can_be_made() -> None:
-    from transformers.utils import get_json_schema
-
-    assert get_json_schema(ScienceworldEnvironment.act)["function"]["parameters"]["required"] == ["command"]

@@ -1,10 +1,6 @@
 import itertools
-import json
-import os
 import random
 import re
-import subprocess
-import sys
 from importlib.util import find_spec
 from typing import Any
 
@@ -15,9 +11,7 @@ from hypothesis import strategies as st
 from support.examples import examples
 from wm_plugin.errors import UserError
 from wm_plugin.worlds import shop
-from wm_plugin.worlds.agents import play
-from wm_plugin.worlds.agents.scripted import scripted
-from wm_plugin.worlds.shop import ShopEnvironment, dataset_rows, expert, wanderer
+from wm_plugin.worlds.shop import ShopEnvironment, dataset_rows, expert
 from wm_plugin.worlds.shop.goods import DEPARTMENT, FAMILY, GOALS, SIZE, Goal, Product, catalogue, match
 
 pytestmark = pytest.mark.skipif(find_spec("bm25s") is None, reason="needs bm25s")
@@ -31,6 +25,9 @@ TENT = Product(
     description="",
     features="",
 )
+
+
+LARGE = {"colour": "red", "size": "large"}
 
 
 def played(environment: ShopEnvironment, choose: Any, row: dict[str, Any]) -> list[str]:
@@ -54,22 +51,8 @@ def environment() -> ShopEnvironment:
         # (2 attributes + 1 option + 1 price) / 4
         ("tent", ("waterproof", "windproof"), {"colour": "red"}, 5000, {"colour": "red"}, 1.0),
         # large costs 5.00 more: (2 + 2 + 0) / 5
-        (
-            "tent",
-            ("waterproof", "padded"),
-            {"colour": "red", "size": "large"},
-            5499,
-            {"colour": "red", "size": "large"},
-            0.8,
-        ),
-        (
-            "tent",
-            ("waterproof", "padded"),
-            {"colour": "red", "size": "large"},
-            5500,
-            {"colour": "red", "size": "large"},
-            1.0,
-        ),
+        ("tent", ("waterproof", "padded"), LARGE, 5499, LARGE, 0.8),
+        ("tent", ("waterproof", "padded"), LARGE, 5500, LARGE, 1.0),
         # one attribute is missing, and nothing was chosen: (1 + 0 + 1) / 4
         ("tent", ("waterproof", "reflective"), {"colour": "red"}, 9000, {}, 0.5),
         # the wrong colour, too dear: (1 + 0 + 0) / 3
@@ -132,31 +115,19 @@ def test_every_request_can_be_fulfilled_and_hard_ones_have_near_misses(level: st
 
 
 @pytest.mark.parametrize("level", shop.LEVELS)
-@pytest.mark.parametrize("held_out", [False, True])
-def test_the_expert_fulfils_every_request_without_an_invalid_action(level: str, held_out: bool) -> None:
-    environment, choose = ShopEnvironment(), expert()
-    for row in dataset_rows(100, seed=3, held_out=held_out, level=level, catalogue_seed=1):
-        observations = played(environment, choose, row)
-        assert environment.success, observations
-        assert environment.get_reward() == 1.0
-        assert environment.metrics == {
-            "actions": len(observations) - 1,
-            "effective": len(observations) - 1,
-            "invalid": 0,
-        }
-        assert observations[-1].endswith("It is what was wanted. The episode is over.")
-        assert max(len(text) for text in observations) < 1000
-
-
-def test_one_expert_plays_in_many_environments_in_turns() -> None:
-    environments, choose = [ShopEnvironment() for _ in range(16)], expert()
-    for environment, row in zip(environments, dataset_rows(16, level="hard"), strict=True):
+def test_one_expert_fulfils_every_request_in_many_environments_in_turns(level: str) -> None:
+    rows = dataset_rows(80, seed=3, level=level) + dataset_rows(40, seed=3, held_out=True, level=level)
+    environments, choose = [ShopEnvironment() for _ in rows], expert()
+    for environment, row in zip(environments, rows, strict=True):
         environment.reset(**row)
+    assert len({id(environment._catalogue) for environment in environments}) == 1
     while left := [environment for environment in environments if not environment.over]:
         for environment in left:
             name, arguments = choose(environment) or ("gave up", {})
-            getattr(environment, name)(**arguments)
-    assert all(environment.success for environment in environments)
+            assert len(getattr(environment, name)(**arguments)) < 1000
+    for environment in environments:
+        assert environment.success
+        assert environment.metrics == {"actions": environment.turns, "effective": environment.turns, "invalid": 0}
 
 
 def test_splits_share_no_combination_of_kind_and_attributes() -> None:
@@ -202,12 +173,6 @@ def test_an_episode_by_hand(environment: ShopEnvironment) -> None:
     assert environment.buy().endswith("It is what was wanted. The episode is over.")
     assert (environment.over, environment.success, environment.get_reward()) == (True, True, 1.0)
     assert environment.metrics["invalid"] == 4
-    for call in (environment.buy, lambda: environment.click("< prev"), lambda: environment.search("a")):
-        with pytest.raises(ValueError, match="over"):
-            call()
-    assert environment.reset(catalogue_seed=0, goal=5, level="hard") == first  # nothing is left of it
-    assert environment.metrics == {"actions": 0, "effective": 0, "invalid": 0}
-    assert (environment.success, environment.get_reward(), environment.turns) == (False, 0.0, 0)
 
 
 def test_a_near_miss_is_told_and_going_back_forgets_the_options(environment: ShopEnvironment) -> None:
@@ -227,15 +192,6 @@ def test_a_near_miss_is_told_and_going_back_forgets_the_options(environment: Sho
     assert not environment.success
 
 
-def test_turns_end_an_episode(environment: ShopEnvironment) -> None:
-    environment.reset(catalogue_seed=0, goal=0, max_turns=2)
-    environment.search("tent")
-    assert not environment.over
-    assert environment.click("back to search").endswith("\nThe episode is over.")
-    assert environment.over
-    assert environment.get_reward() == 0.0
-
-
 def test_a_search_without_results(environment: ShopEnvironment) -> None:
     assert environment.search("zzz 日本") == "[back to search]\nNo results."
     assert environment.click("back to search") == "Search page. [search(query)]"
@@ -249,7 +205,7 @@ ELEMENT = re.compile(r"\[([^]]+)]")
 def test_what_stands_in_brackets_can_be_clicked_and_nothing_else(seed: int, goal: int) -> None:
     environment, rng = ShopEnvironment(), random.Random(seed)
     text = environment.reset(catalogue_seed=0, goal=goal)
-    everything = {
+    everything = [
         "back to search",
         "next >",
         "< prev",
@@ -261,14 +217,14 @@ def test_what_stands_in_brackets_can_be_clicked_and_nothing_else(seed: int, goal
         "p2",
         "p999",
         "p",
-    }
+    ]
     for _ in range(25):
         page = ELEMENT.findall(text)
         if page == ["search(query)"]:
             text = environment.search(rng.choice(list(DEPARTMENT)))
             continue
         before, invalid = environment._state(), environment.metrics["invalid"]
-        element = rng.choice(page if rng.random() < 0.8 else sorted(everything))
+        element = rng.choice(page if rng.random() < 0.8 else everything)
         answer = environment.click(element)
         if element in page:
             assert environment.metrics["invalid"] == invalid
@@ -277,100 +233,3 @@ def test_what_stands_in_brackets_can_be_clicked_and_nothing_else(seed: int, goal
             assert answer == f"Invalid: nothing on this page is called that.\n{text}"
             assert environment._state() == before
             assert environment.metrics["invalid"] == invalid + 1
-
-
-@pytest.mark.parametrize(
-    ("column", "value"),
-    [
-        ("goal", -1),
-        ("goal", "5"),
-        ("goal", None),
-        ("catalogue_seed", 1.5),
-        ("catalogue_seed", True),
-        ("level", "easy"),
-        ("level", 3),
-    ],
-)
-def test_a_bad_column_is_one_line(column: str, value: object) -> None:
-    with pytest.raises(UserError, match="has no level|column `") as error:
-        ShopEnvironment().reset(**{"catalogue_seed": 0, "goal": 0, column: value})  # type: ignore[arg-type]
-    assert "\n" not in str(error.value)
-
-
-NASTY: list[Any] = [
-    "", " ", "\0", "\ud800", "[", "[]", "p", "p-1", "p１", "p1e3", "P1", "[[p1]]", "next >", "< prev", "back to search",
-    "buy", "buy now", "olive", "features", "description", "x" * 10**6, "'; DROP TABLE products; --", "click[p1]",
-    "</tool_response><|im_end|>", "{}{0}%s", "😀" * 150, None, True, 3, 3.5, ["p1"], {"p": 1}, b"p1", "tent", "tent\ntent",
-]  # fmt: skip
-
-
-def test_any_action_is_answered_in_words() -> None:
-    rng, environment, row = random.Random(0), ShopEnvironment(), dataset_rows(1)[0]
-    environment.reset(**row)
-    walk = wanderer(rng)
-    for _ in range(1500):
-        if environment.over:
-            environment.reset(**row)
-        choice = rng.random()
-        if choice < 0.5:
-            name, arguments = walk(environment)
-            text = getattr(environment, name)(**arguments)
-        else:
-            tool = environment.search if choice < 0.7 else environment.click
-            before = environment._state()
-            counts = environment.metrics
-            text = tool(rng.choice(NASTY))
-            if environment.metrics["invalid"] > counts["invalid"]:
-                assert environment._state() == before
-                assert environment.metrics["effective"] == counts["effective"]
-        assert 0 < len(text.encode()) < 2000
-        counts = environment.metrics
-        assert counts["effective"] + counts["invalid"] <= counts["actions"] == environment.turns
-
-
-def test_the_wanderer_wanders_and_buys() -> None:
-    environment, choose, purchases = ShopEnvironment(), wanderer(random.Random(0)), 0
-    for row in dataset_rows(40):
-        observations = played(environment, choose, row)
-        assert environment.metrics["invalid"] == 0
-        purchases += observations[-1].startswith("Bought:")
-    assert purchases > 20
-
-
-def episodes() -> list[list[str]]:
-    environment = ShopEnvironment()
-    return [played(environment, wanderer(random.Random(i)), row) for i, row in enumerate(dataset_rows(5, level="hard"))]
-
-
-@pytest.mark.slow
-def test_episodes_are_the_same_in_another_process() -> None:
-    code = "import json, test_shop; print(json.dumps(test_shop.episodes()))"
-    path = os.pathsep.join([os.path.dirname(__file__), *sys.path])
-    other = subprocess.run(
-        [sys.executable, "-c", code],
-        env=os.environ | {"PYTHONPATH": path, "PYTHONHASHSEED": "7"},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=120,
-    )
-    assert json.loads(other.stdout) == episodes() == episodes()
-
-
-def test_many_environments_share_one_catalogue() -> None:
-    environments = [ShopEnvironment() for _ in range(64)]
-    for environment, row in zip(environments, dataset_rows(64), strict=True):
-        environment.reset(**row)
-    assert len({id(environment._catalogue) for environment in environments}) == 1
-
-
-@pytest.mark.host
-@pytest.mark.parametrize("host", ["trl", "verl"])
-def test_a_trajectory_as_hosts_record_it(host: Any) -> None:
-    pytest.importorskip("transformers")
-    row = dataset_rows(1, seed=2)[0]
-    trajectory = play(ShopEnvironment(), row, scripted(expert()), max_turns=20, host=host)
-    assert (trajectory.success, trajectory.reward) == (True, 1.0)
-    assert not any(one.error for turn in trajectory.turns for one in turn.observations)
-    assert trajectory.metadata["figures"]["effective"] == len(trajectory.turns)
-    assert trajectory.context.initial_state.startswith(shop.INSTRUCTION.replace("{turns}", "at most 30 tool calls"))

@@ -1,22 +1,21 @@
 """The table of registered environments says of each what its module says, and importing the table imports none of them."""
 
 import importlib
-import inspect
-import itertools
-import json
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+from wm_plugin import worlds
+from wm_plugin.data.schema import Kind
 from wm_plugin.errors import UserError
 from wm_plugin.registry import import_object
 from wm_plugin.worlds import ENVIRONMENTS, SPECS, EnvironmentSpec
-from wm_plugin.worlds.kit.protocol import tool_names
-from wm_plugin.worlds.specs import by_name
-from wm_plugin.worlds.worlds import load
+from wm_plugin.worlds.kit.protocol import KINDS, tool_names
+from wm_plugin.worlds.specs import ALL
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "wm_plugin" / "worlds"
@@ -26,10 +25,8 @@ SHARED = {
     "check",
     "from_file",
     "kit",
-    "memory",
     "metrics",
     "mixture",
-    "scenario_replies",
     "scenarios",
     "simulated_world",
     "specs",
@@ -61,15 +58,8 @@ def test_every_module_of_the_room_is_registered_or_shared() -> None:
 
 
 def test_the_registry_has_the_paths_of_the_specs() -> None:
-    assert list(ENVIRONMENTS) == sorted(SPECS)
+    assert list(ENVIRONMENTS) == sorted(spec.name for spec in ALL)  # none is there twice
     assert ENVIRONMENTS.get("grid") is import_object(SPECS["grid"].path, field="")
-
-
-def test_two_environments_of_one_name_are_refused() -> None:
-    one, other = EnvironmentSpec("one", "a:One", "One."), EnvironmentSpec("one", "b:Other", "Another.")
-    assert by_name([one]) == {"one": one}
-    with pytest.raises(UserError, match="environment 'one' is registered twice: a:One and b:Other"):
-        by_name([one, other])
 
 
 def test_what_an_environment_needs_is_an_extra() -> None:
@@ -87,43 +77,8 @@ def test_the_table_and_the_list_import_no_environment(code: str) -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-def test_the_worlds_that_tell_seen_from_unseen_are_these() -> None:
-    """The others make all rows in one way, and their held-out rows are neither; forth holds a level out."""
-    assert {name for name, spec in SPECS.items() if spec.splits} == {
-        "alfworld",
-        "deepdive",
-        "docs",
-        "scienceworld",
-        "shop",
-    }
-
-
-SLOW = {"docs": pytest.mark.slow}  # reads the documentation of a package for seconds
-
-
-@pytest.mark.parametrize(
-    "spec", [pytest.param(spec, id=name, marks=SLOW.get(name, ())) for name, spec in SPECS.items()]
-)
-def test_a_world_with_splits_has_rows_of_each_and_shares_none(spec: EnvironmentSpec) -> None:
-    world = load(spec.name)
-    assert spec.splits == tuple(getattr(world.module, "SPLITS", ()))
-    assert bool(spec.splits) == ("split" in inspect.signature(world.module.dataset_rows).parameters)
-    if not spec.splits:
-        with pytest.raises(UserError, match=f"--split: {spec.name} has no split 'seen'; --held-out has the rows"):
-            world.rows(1, split="seen")
-        return
-    if spec.name == "docs" and world.missing():
-        pytest.skip(" and ".join(world.missing()))
-    rows = {split: world.some_rows(64, seed=3, split=split) for split in spec.splits}
-    keys = {split: {json.dumps(row, sort_keys=True) for row in some} for split, some in rows.items()}
-    assert all(len(some) >= 16 for some in keys.values())
-    for one, other in itertools.combinations(keys.values(), 2):
-        assert not one & other
-    assert world.rows(16, seed=3) == world.rows(16, seed=3, split="train")
-    assert world.rows(16, seed=3, held_out=True) == world.rows(16, seed=3, split="unseen")
-    with pytest.raises(UserError, match="leave held_out out"):
-        world.rows(1, held_out=True, split="seen")
-    with pytest.raises(UserError, match="has no split 'valid'; there is 'seen', 'train', 'unseen'"):
-        world.rows(1, split="valid")
-    with pytest.raises(UserError, match="has no split 7"):
-        world.module.dataset_rows(1, split=7)
+def test_load_gives_the_class() -> None:
+    assert worlds.load("grid") is ENVIRONMENTS.get("grid")
+    with pytest.raises(UserError, match="did you mean 'maze'"):
+        worlds.load("mazes")
+    assert set(KINDS) == set(get_args(Kind))

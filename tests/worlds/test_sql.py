@@ -1,12 +1,9 @@
 import hashlib
 import json
-import random
 import re
 import sqlite3
 import subprocess
 import sys
-import time
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -21,10 +18,7 @@ from wm_plugin.errors import UserError
 from wm_plugin.worlds import sql
 from wm_plugin.worlds.kit.sqlite_guard import FUNCTIONS, copies, run
 from wm_plugin.worlds.sql import SqlEnvironment, dataset_rows, is_right, open_database
-from wm_plugin.worlds.sql import company as sql_company
-from wm_plugin.worlds.sql import state as sql_state
-from wm_plugin.worlds.sql.databases import OTHERS
-from wm_plugin.worlds.sql.state import tables
+from wm_plugin.worlds.sql.databases import DATABASES, OTHERS
 
 FOREVER = "WITH RECURSIVE z (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM z) "
 
@@ -88,29 +82,6 @@ def test_a_wrong_answer_ends_the_episode(environment: SqlEnvironment) -> None:
     assert not environment.success
 
 
-def test_turns_end_the_episode(environment: SqlEnvironment) -> None:
-    for _ in range(sql.MAX_TURNS):
-        assert not environment.over
-        environment.run_query("nonsense")
-    with pytest.raises(ValueError, match="over"):
-        environment.submit_answer("42")
-    assert environment.get_reward() == 0.0
-
-
-def test_there_is_nothing_to_query_before_the_first_reset() -> None:
-    with pytest.raises(ValueError, match="over"):
-        SqlEnvironment().run_query("SELECT 1")
-
-
-def test_reset_closes_the_last_database(environment: SqlEnvironment) -> None:
-    first = environment._connection
-    environment.run_query("DELETE FROM orders")
-    environment.reset(database_seed=7, answer="42")
-    assert environment.run_query("SELECT count(*) > 0 FROM orders").endswith("\n1")
-    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
-        first.execute("SELECT 1")
-
-
 @pytest.mark.parametrize(
     ("submission", "answer", "right"),
     [
@@ -132,25 +103,14 @@ def test_reset_closes_the_last_database(environment: SqlEnvironment) -> None:
         ("Ada is right", "Ada", False),
         ("", "Ada", False),
         ("\0", "Ada", False),
+        ("5" + " " * 200, "5", True),
+        ("5" + " " * 99 + "or 6", "5", False),  # no part of an answer is left out
+        ("5" + "," * 99 + "0", "5", False),
+        ("5." + "0" * 98 + "1", "5", False),
     ],
 )
 def test_answers_are_compared_as_numbers_or_names(submission: str, answer: str, right: bool) -> None:
     assert is_right(submission, answer) is right
-
-
-@pytest.mark.parametrize("wrong", ["5" + " " * 99 + "or 6", "5" + "," * 99 + "0", "5." + "0" * 98 + "1"])
-def test_no_part_of_an_answer_is_left_out(wrong: str) -> None:
-    assert not is_right(wrong, "5")
-    assert is_right("5" + " " * 200, "5")
-
-
-def test_every_task_is_asked_and_the_answers_are_not_all_alike() -> None:
-    rows = dataset_rows(200)
-    questions = {row["prompt"][0]["content"].split("Question: ")[1][:12] for row in rows}
-    assert questions == {question[:12] for question, _ in sql_company.TASKS}
-    assert len({row["answer"] for row in rows}) > 80
-    assert {row["database_seed"] % 10 == 0 for row in rows} == {False}
-    assert {row["database_seed"] % 10 for row in dataset_rows(50, held_out=True)} == {0}
 
 
 def test_databases_are_pinned_to_their_seed() -> None:
@@ -202,11 +162,6 @@ def test_an_unfinished_statement_is_an_error(query: str, database: sqlite3.Conne
     assert re.match("OperationalError: (incomplete input|unrecognized token)", run(database, query))
 
 
-@pytest.mark.parametrize("query", [5, None, ["a"], {}, b"SELECT 1", True])
-def test_a_query_that_is_not_text_is_a_text_error(database: sqlite3.Connection, query: object) -> None:
-    assert run(database, query) == "TypeError: the query must be text"  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize(
     "query",
     [
@@ -230,19 +185,11 @@ def test_malformed_queries_are_text_errors(database: sqlite3.Connection, query: 
     assert run(database, "SELECT 1 x") == "x\n1"
 
 
-@pytest.mark.parametrize(
-    "table", ["", "nope", "\n", 5, None, [], {}, 10**30, "\ud800", "\0", "x" * 10**6, "a' OR '1'='1"]
-)
-def test_a_table_that_is_not_there_is_a_text_error(environment: SqlEnvironment, table: object) -> None:
-    text = environment.describe_table(table)  # type: ignore[arg-type]
-    assert is_error(text)
-    assert len(text.encode()) < 5000
-
-
 ESCAPES = """
 ATTACH '{folder}/secret.db' AS secret
 ATTACH ':memory:' AS other
 DETACH main
+SELECT datetime('now')
 VACUUM
 VACUUM INTO '{folder}/copy.db'
 SELECT load_extension('{folder}/secret.db')
@@ -281,19 +228,22 @@ ANALYZE
 """
 
 
-@pytest.mark.parametrize("statement", ESCAPES.strip().split("\n"))
-def test_nothing_of_the_host_can_be_reached(database: sqlite3.Connection, tmp_path: Path, statement: str) -> None:
+@pytest.mark.parametrize("name", DATABASES)
+def test_nothing_of_the_host_can_be_reached(tmp_path: Path, name: str) -> None:
     with closing(sqlite3.connect(tmp_path / "secret.db")) as secret:
         secret.execute("CREATE TABLE secret (a)")
-    text = run(database, statement.format(folder=tmp_path))
-    assert is_error(text)
+    with closing(open_database(1, name)) as database:
+        for statement in ESCAPES.format(folder=tmp_path).strip().split("\n"):
+            assert is_error(run(database, statement)), statement
     assert [path.name for path in tmp_path.iterdir()] == ["secret.db"]
 
 
 def test_no_other_function_can_be_called_even_from_a_default(database: sqlite3.Connection) -> None:
     """SQLite asks its authorizer about every function except those in a column's DEFAULT."""
     with closing(sqlite3.connect(":memory:")) as plain:
-        names = {name for (name,) in plain.execute("SELECT name FROM pragma_function_list")} - FUNCTIONS
+        names = {name for (name,) in plain.execute("SELECT name FROM pragma_function_list")}
+    assert FUNCTIONS - {"sign", "format", "unicode"} <= names  # those three are newer than the oldest SQLite in use
+    others = names - FUNCTIONS - {"->", "->>", "match"}  # operators
     assert {
         "random",
         "randomblob",
@@ -302,29 +252,21 @@ def test_no_other_function_can_be_called_even_from_a_default(database: sqlite3.C
         "current_timestamp",
         "load_extension",
         "sqlite_version",
-    } <= names
-    for name in sorted(names - {"->", "->>", "match"}):  # operators
+    } <= others
+    for name in sorted(others):
         call = name if name.startswith("current_") else f"{name}()"
         assert is_error(run(database, f"SELECT {call}"))
         created = run(database, f"CREATE TABLE t (a, b DEFAULT ({call}))")
         inserted = run(database, "INSERT INTO t (a) VALUES (1)")
         assert is_error(created) or is_error(inserted), (name, run(database, "SELECT * FROM t"))
         run(database, "DROP TABLE t")
-
-
-def test_a_denied_function_is_named(database: sqlite3.Connection) -> None:
     assert run(database, "SELECT random()") == "OperationalError: not authorized to use function: random"
+    assert run(database, "SELECT abs(-1) || upper('a') || max(1, 2) || iif(1, 'x', 'y') v") == "v\n1A2x"
 
 
 def test_a_tool_may_run_in_another_thread_than_reset(environment: SqlEnvironment) -> None:
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(environment.run_query, "SELECT 1 x").result() == "x\n1"
-
-
-def test_the_allowed_functions_exist(database: sqlite3.Connection) -> None:
-    names = {name for (name,) in sqlite3.connect(":memory:").execute("SELECT name FROM pragma_function_list")}
-    assert FUNCTIONS - {"sign", "format", "unicode"} <= names  # those three are newer than the oldest SQLite in use
-    assert run(database, "SELECT abs(-1) || upper('a') || max(1, 2) || iif(1, 'x', 'y') v") == "v\n1A2x"
 
 
 RENAMED = "".join(f'+"x:{i}"' for i in range(1, 9))  # as SQLite names the other columns x of a star
@@ -347,16 +289,8 @@ RUNAWAYS = [
     'SELECT "+"+"+"+"+" AS "+" FROM (' * 12 + 'SELECT id "+" FROM products' + ")" * 12,
     "SELECT/*'*/x+x+x+x/*'*/x FROM (" * 9 + "SELECT 1 x" + ")" * 9,
     *(f"SELECT{dot}5{'+x' * 9} x FROM (" * 8 + "SELECT 1 x" + ")" * 8 for dot in (".", " .", "\n.", "\f . ", "/**/.")),
-    "SELECT 1 x UNION SELECT .5"
-    + "+x" * 9
-    + " x FROM ("
-    + f"SELECT .5{'+x' * 9} x FROM (" * 7
-    + "SELECT 1 x"
-    + ")" * 8,
-    *(
-        f"SELECT {'+'.join([name] * 9)} {name} FROM (" * 8 + f"SELECT 1 {name}" + ")" * 8
-        for name in ("by", "desc", "end")
-    ),
+    f"SELECT 1 x UNION SELECT .5{'+x' * 9} x FROM (" + f"SELECT .5{'+x' * 9} x FROM (" * 7 + "SELECT 1 x" + ")" * 8,
+    *(f"SELECT {'+'.join([n] * 9)} {n} FROM (" * 8 + f"SELECT 1 {n}" + ")" * 8 for n in ("by", "desc", "end")),
     f"SELECT x{RENAMED} x FROM (SELECT *{',*' * 8} FROM (" * 8 + "SELECT 1 x" + "))" * 8,
     *(
         f"SELECT $a({mark}){'+x' * 9} x FROM (" * 8 + "SELECT 1 x" + ")" * 8
@@ -406,18 +340,11 @@ SELECTS = [
     "SELECT DISTINCT ",
     "SELECT $a(')+",
 ]
+LEVEL = st.tuples(st.sampled_from(SELECTS), st.lists(st.sampled_from(SPELLINGS), min_size=1, max_size=5), st.booleans())
 
 
 @settings(max_examples=examples(200), deadline=None)
-@given(
-    st.lists(
-        st.tuples(
-            st.sampled_from(SELECTS), st.lists(st.sampled_from(SPELLINGS), min_size=1, max_size=5), st.booleans()
-        ),
-        min_size=1,
-        max_size=8,
-    )
-)
+@given(st.lists(LEVEL, min_size=1, max_size=8))
 def test_copies_bounds_the_growth(levels: list[tuple[str, list[str], bool]]) -> None:
     query, growth = "SELECT 1 x", 1
     for start, uses, star in levels:
@@ -455,18 +382,16 @@ def test_generated_columns_cannot_grow_a_statement_without_end(database: sqlite3
 def test_a_full_database_is_an_error_and_stays_usable(database: sqlite3.Connection) -> None:
     run(database, "CREATE TABLE big (x)")
     fill = FOREVER + "INSERT INTO big SELECT zeroblob(1800) FROM z LIMIT 200"
-    assert [run(database, fill) for _ in range(3)] == [
-        "OK, 200 rows changed",
-        "OK, 200 rows changed",
-        run(database, fill),
-    ]
+    for _ in range(2):
+        assert run(database, fill) == "OK, 200 rows changed"
+    run(database, fill)
     assert run(database, fill) == "OperationalError: database or disk is full"
     assert run(database, "SELECT count(*) FROM big") == "count(*)\n400"
 
 
 def test_ordinary_nested_queries_are_let_through(database: sqlite3.Connection) -> None:
-    for _, query in sql_company.TASKS:
-        assert copies(query) < 1000
+    for one in DATABASES["company"].questions:
+        assert copies(one["sql"]) < 1000
     five = " UNION ALL ".join(["SELECT name, salary, hired_on FROM employees WHERE salary > 10 AND name <> 'x'"] * 5)
     assert not is_error(run(database, five))
     assert not is_error(run(database, chained(6, 2)))
@@ -478,9 +403,7 @@ def test_the_expert_answers_every_kind_of_question_by_asking() -> None:
     for row in dataset_rows(40, seed=1):
         environment.reset(**row)
         while not environment.over:
-            chosen = choose(environment)
-            assert chosen is not None
-            tool, arguments = chosen
+            tool, arguments = choose(environment)  # type: ignore[misc]
             getattr(environment, tool)(**arguments)
         assert environment.success, row
         assert environment.metrics == {"actions": 4, "effective": 4, "invalid": 0}
@@ -498,47 +421,41 @@ def test_calls_that_say_nothing_new_are_not_effective(environment: SqlEnvironmen
     assert environment.metrics == {"actions": 10, "effective": 4, "invalid": 4}
 
 
-def test_a_wanderer_keeps_to_the_tools(environment: SqlEnvironment) -> None:
-    choose = sql.wanderer(random.Random(0))
-    tools = set()
-    for _ in range(200):
-        if environment.over:
-            environment.reset(database_seed=7, answer="3")
-        tool, arguments = choose(environment)
-        assert getattr(environment, tool)(**arguments)
-        tools.add(tool)
-    assert tools == {"list_tables", "describe_table", "run_query", "submit_answer"}
-
-
 def test_answers_of_any_type(environment: SqlEnvironment) -> None:
     for answer, right in ((42, True), (42.0, True), ("42", True), (None, False), (10**5000, False), (["42"], False)):
         environment.reset(database_seed=7, answer="42")
         environment.submit_answer(answer)  # type: ignore[arg-type]
         assert environment.success == right
-
-
-def test_true_is_no_number(environment: SqlEnvironment) -> None:
     environment.reset(database_seed=7, answer="1")
     environment.submit_answer(True)  # type: ignore[arg-type]
-    assert not environment.success
-
-
-def test_a_row_says_how_many_turns_and_a_bad_seed_is_refused(environment: SqlEnvironment) -> None:
-    environment.reset(database_seed=7, answer="42", max_turns=1)
-    environment.list_tables()
-    assert environment.over
-    with pytest.raises(UserError, match="`database_seed` needs a whole number >= 0, not 'x'"):
-        environment.reset(database_seed="x", answer="42")  # type: ignore[arg-type]
+    assert not environment.success  # true is no number
 
 
 def content(seed: int, database: str) -> dict[str, list[tuple[Any, ...]]]:
     with closing(open_database(seed, database)) as connection:
-        return {table: connection.execute(f"SELECT * FROM {table}").fetchall() for table in tables(database)}
+        return {
+            table: connection.execute(f"SELECT * FROM {table}").fetchall()
+            for table in sorted(DATABASES[database].tables)
+        }
 
 
-def test_rows_of_the_standard_level_stay_as_they_are() -> None:
-    every = [dataset_rows(30, seed=seed, held_out=held_out) for seed in (0, 1) for held_out in (False, True)]
-    assert hashlib.sha256(json.dumps(every, sort_keys=True).encode()).hexdigest()[:16] == "e85311a503f1bac4"
+ROWS = {"standard": "e85311a503f1bac4", "hard-1": "cec4d1ea1d26b025", "hard-2": "2209cdbc936f4fff"}
+
+
+@pytest.mark.parametrize("level", ROWS)
+def test_rows_stay_as_they_are_and_every_task_is_asked(level: str) -> None:
+    every = [dataset_rows(30, seed, held_out, level) for seed in (0, 1) for held_out in (False, True)]
+    assert hashlib.sha256(json.dumps(every, sort_keys=True).encode()).hexdigest()[:16] == ROWS[level]
+    for rows, held_out in zip(every, (False, True) * 2, strict=True):
+        assert {row["database_seed"] % 10 == 0 for row in rows} == {held_out}
+    of = ["company"] if level == "standard" else OTHERS
+    tasks = {
+        one["task"] for name in of for one in getattr(DATABASES[name], "changes" if level == "hard-2" else "questions")
+    }
+    texts = [row["prompt"][0]["content"].split("\n\n")[1].split(": ", 1)[1] for row in dataset_rows(200, level=level)]
+    for task in tasks:
+        pattern = re.sub(r"\\{\w+\\}", ".+", re.escape(task))
+        assert any(re.fullmatch(pattern, text) for text in texts), task
 
 
 def test_other_databases_are_pinned_to_their_seed() -> None:
@@ -552,75 +469,16 @@ def test_other_databases_are_pinned_to_their_seed() -> None:
 
 
 @pytest.mark.parametrize("level", ["hard-1", "hard-2"])
-def test_harder_rows_and_the_expert(level: str) -> None:
-    rows = dataset_rows(60, seed=1, level=level)
-    assert rows == dataset_rows(60, seed=1, level=level)
-    assert {row["database"] for row in rows} == set(OTHERS)
-    assert {row["level"] for row in rows} == {level}
-    held_out = dataset_rows(20, seed=1, held_out=True, level=level)
-    assert {row["database_seed"] % 10 for row in held_out} == {0}
-    assert 0 not in {row["database_seed"] % 10 for row in rows}
+def test_the_expert_solves_harder_rows(level: str) -> None:
     environment = SqlEnvironment()
-    for row in [*rows, *held_out]:
-        assert len(row["prompt"][0]["content"] + environment.reset(**row)) < 1500
+    for row in [*dataset_rows(40, seed=1, level=level), *dataset_rows(10, seed=1, held_out=True, level=level)]:
+        environment.reset(**row)
         choose = sql.expert()
         while not environment.over:
             tool, arguments = choose(environment)  # type: ignore[misc]
             getattr(environment, tool)(**arguments)
         assert environment.success
         assert environment.metrics["invalid"] == 0
-
-
-def test_every_harder_task_is_asked() -> None:
-    for level, kind in (("hard-1", "questions"), ("hard-2", "changes")):
-        tasks = {text for one in OTHERS.values() for text, _ in getattr(one, kind)}
-        patterns = {text: re.sub(r"\\{\w+\\}", ".+", re.escape(text)) for text in tasks}
-        questions = [
-            row["prompt"][0]["content"].split("\n\n")[1].split(": ", 1)[1] for row in dataset_rows(80, level=level)
-        ]
-        assert all(any(re.fullmatch(pattern, one) for one in questions) for pattern in patterns.values())
-
-
-JOINS = (
-    "Which author's books",
-    "Which film brought in",
-    "How many customers have more money in savings",
-    "How much money was transferred from customers in",
-)
-
-
-def test_answers_of_joins_against_plain_loops() -> None:
-    checked = 0
-    for row in dataset_rows(200, seed=2, level="hard-1"):
-        question = row["prompt"][0]["content"].split("Question: ")[1].strip()
-        if not question.startswith(JOINS):
-            continue
-        checked += 1
-        there = content(row["database_seed"], row["database"])
-        if question.startswith("Which author's books"):
-            author = {book: name for book, _, name, _ in there["books"]}
-            counts = Counter(author[book] for _, book, *_ in there["loans"])
-            assert counts.most_common(1)[0][0] == row["answer"]
-            assert len(counts) == 1 or counts.most_common(2)[1][1] < counts.most_common(1)[0][1]
-        elif question.startswith("Which film brought in"):
-            money = Counter[int]()
-            for _, film, _, _, price, sold in there["screenings"]:
-                money[film] += price * sold
-            titles = {film: title for film, title, *_ in there["films"]}
-            assert titles[money.most_common(1)[0][0]] == row["answer"]
-        elif question.startswith("How many customers have more money in savings"):
-            held = Counter[int]()
-            for _, customer, kind, balance in there["accounts"]:
-                held[customer] += balance if kind == "savings" else -balance
-            assert sum(value > 0 for value in held.values()) == int(row["answer"])
-        else:
-            city = question.split(" in ")[1].split(" to ")[0]
-            homes = {number: home for number, _, home in there["customers"]}
-            of = {number: homes[customer] for number, customer, *_ in there["accounts"]}
-            assert int(row["answer"]) == sum(
-                amount for _, giver, taker, amount, _ in there["transfers"] if of[giver] == city != of[taker]
-            )
-    assert checked > 20
 
 
 CHANGE = {
@@ -696,71 +554,3 @@ def test_triggers_and_constraints_of_other_databases_answer() -> None:
 def test_rows_that_cannot_be_played(columns: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         SqlEnvironment().reset(**(CHANGE | columns))  # type: ignore[arg-type]
-
-
-def test_a_level_that_does_not_exist() -> None:
-    with pytest.raises(UserError, match="no level 'hard-3'; did you mean 'hard-"):
-        dataset_rows(1, level="hard-3")
-
-
-ESCAPES = [
-    "ATTACH DATABASE '/tmp/wm-sql.db' AS other",
-    "ATTACH ':memory:' AS other",
-    "SELECT load_extension('libm.so')",
-    "SELECT writefile('/tmp/wm-sql.db', 'x')",
-    "SELECT readfile('/etc/passwd')",
-    "SELECT edit('x')",
-    "PRAGMA writable_schema = 1",
-    "PRAGMA journal_mode = WAL",
-    "PRAGMA temp_store_directory = '/tmp'",
-    "VACUUM INTO '/tmp/wm-sql.db'",
-    "SELECT * FROM pragma_database_list",
-    "CREATE VIRTUAL TABLE v USING csv(filename='/etc/passwd')",
-    "CREATE TEMP TABLE t (x)",
-    "SELECT random()",
-    "SELECT datetime('now')",
-    "SELECT fts3_tokenizer('simple')",
-]
-
-
-@pytest.mark.parametrize("database", sql_state.DATABASES)
-def test_statements_get_nowhere_in_any_database(database: str) -> None:
-    environment = SqlEnvironment()
-    environment.reset(database_seed=1, answer="x", database=database, max_turns=100)
-    for statement in ESCAPES:
-        assert is_error(environment.run_query(statement)), statement
-    start = time.monotonic()
-    assert "interrupted" in environment.run_query(FOREVER + "SELECT count(*) FROM z")
-    assert time.monotonic() - start < 10
-    assert not Path("/tmp/wm-sql.db").exists()
-    assert environment.metrics["invalid"] == len(ESCAPES) + 1
-
-
-def test_any_call_gives_text() -> None:
-    rng, environment = random.Random(0), SqlEnvironment()
-    rows = [*dataset_rows(5), *dataset_rows(5, level="hard-1"), *dataset_rows(5, level="hard-2")]
-    nasty: list[Any] = [
-        None,
-        5,
-        ["x"],
-        {},
-        "",
-        "\0",
-        "\ud800",
-        "x" * 10**6,
-        "'; DROP TABLE accounts; --",
-        "BEGIN",
-        "(" * 900,
-    ]
-    choose = sql.wanderer(rng)
-    environment.reset(**rows[0])
-    for _ in range(1000):
-        if environment.over:
-            environment.reset(**rng.choice(rows))
-        tool, arguments = choose(environment)
-        if rng.random() < 0.4:
-            arguments = {name: rng.choice(nasty) for name in arguments}
-        text = getattr(environment, tool)(**arguments)
-        assert 0 < len(text.encode()) < 20_000
-        counts = environment.metrics
-        assert counts["effective"] + counts["invalid"] <= counts["actions"]

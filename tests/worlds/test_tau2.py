@@ -21,6 +21,7 @@ from wm_plugin.errors import UserError
 from wm_plugin.runtime import secrets
 from wm_plugin.worlds import tau2
 from wm_plugin.worlds.agents import play
+from wm_plugin.worlds.check import HOSTILE
 from wm_plugin.worlds.tau2 import Tau2Environment, dataset_rows, expert, wanderer
 
 
@@ -41,10 +42,8 @@ class Gym:
         self.user, self.ended, self.run = user, False, "{}"
 
     def reset(self) -> tuple[str, dict[str, Any]]:
-        return "user: Hello.", {
-            "tools": [SimpleNamespace(name=name) for name in ("look", "break", "done")],
-            "task": None,
-        }
+        tools = [SimpleNamespace(name=name) for name in ("look", "break", "done")]
+        return "user: Hello.", {"tools": tools, "task": None}
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         Gym.actions.append(action)
@@ -91,49 +90,24 @@ def test_an_episode(environment: Tau2Environment) -> None:
     assert environment.metrics == {"actions": 4, "effective": 2, "invalid": 1, "lost": 0}
     assert environment.finish().endswith("The case is closed. It was handled as it should be. The episode is over.")
     assert (environment.over, environment.success, environment.get_reward()) == (True, True, 1.0)
-    for call in (
-        environment.finish,
-        lambda: environment.message_user("a"),
-        lambda: environment.call_tool("look", "{}"),
-    ):
-        with pytest.raises(ValueError, match="over"):
-            call()
+    with pytest.raises(ValueError, match="over"):
+        environment.message_user("a")
     assert environment.reset("retail", "2") == "user: Hello."
     assert (environment.over, environment.success, environment.turns) == (False, False, 0)
 
 
-NASTY: list[Any] = [
-    "",
-    " ",
-    "\0",
-    "{",
-    "[]",
-    "1",
-    "null",
-    "NaN",
-    "[" * 9000,
-    "x" * 10**6,
-    "\ud800",
-    None,
-    True,
-    7,
-    1.5,
-    ["a"],
-    {},
-    b"{}",
-]
+NO_CALLS = [*HOSTILE, *BAD, "{", "[]", "null", "[" * 9000]
 
 
-@pytest.mark.parametrize("value", NASTY, ids=range(len(NASTY)))
+@pytest.mark.parametrize("value", NO_CALLS, ids=range(len(NO_CALLS)))
 def test_what_is_no_call_is_invalid_and_never_reaches_tau2(environment: Tau2Environment, value: Any) -> None:
     assert environment.call_tool("look", value) == "Error: the arguments are no JSON object."
     assert environment.call_tool(value, "{}") == "Error: the tools are break, look."
     assert environment.call_tool("done", "{}") == "Error: the tools are break, look."
     assert environment.metrics == {"actions": 3, "effective": 0, "invalid": 3, "lost": 0}
     assert environment.message_user(value).encode()
-    assert len(Gym.actions) == (
-        isinstance(value, str) and bool(value.strip(" \0")) and len(value) <= tau2.MAX_CHARACTERS
-    )
+    told = isinstance(value, str) and bool(value.strip(" \0")) and len(value) <= tau2.MAX_CHARACTERS
+    assert len(Gym.actions) == told
 
 
 def test_an_end_that_nobody_can_judge_is_a_failure_and_one_without_a_run_is_lost(environment: Tau2Environment) -> None:
@@ -142,8 +116,6 @@ def test_an_end_that_nobody_can_judge_is_a_failure_and_one_without_a_run_is_lost
     environment.reset("retail", "1")
     assert environment.message_user("crash") == "The simulation is lost. The episode is over."
     assert (environment.over, environment.get_reward(), environment.metrics["lost"]) == (True, 0.0, 1)
-    environment.reset("retail", "1")
-    assert environment.metrics["lost"] == 0
 
 
 def test_turns_end_an_episode_and_a_reset_ends_its_simulation(environment: Tau2Environment) -> None:
@@ -189,10 +161,8 @@ def test_own_rollouts_have_what_rwml_needs_of_tau2(environment: Tau2Environment,
         return Action(calls=(Call(name="call_tool", arguments={"name": "look", "arguments": arguments}),))
 
     def reset(self: Any) -> tuple[str, dict[str, Any]]:
-        return "user: Hello.", {
-            "tools": [SimpleNamespace(name="look")],
-            "task": SimpleNamespace(user_scenario=scenario),
-        }
+        task = SimpleNamespace(user_scenario=scenario)
+        return "user: Hello.", {"tools": [SimpleNamespace(name="look")], "task": task}
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Gym, "reset", reset)
@@ -257,26 +227,19 @@ def test_no_key_reaches_an_observation_or_a_log(
     assert environment.reset(**row, user_model="m").startswith("user: Hello.")
 
 
-def test_what_other_libraries_log_is_redacted(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_other_libraries_log_is_redacted(caplog: pytest.LogCaptureFixture) -> None:
     secrets.hold(KEY)
-    secrets.guard_logs("some.library")
-    secrets.guard_logs("some.library")
-    try:
-        raise ValueError(KEY)
-    except ValueError:
-        logging.getLogger("some.library").exception("refused %s", KEY)
+    logger = logging.getLogger("some.library")
+    for error in (ValueError(KEY), ValueError("other")):
+        secrets.guard_logs("some.library")
+        try:
+            raise error
+        except ValueError:
+            logger.exception("refused %s", error)
     assert caplog.messages[0].startswith("refused [key]\nTraceback")
     assert KEY not in caplog.text
-    assert len(logging.getLogger("some.library").filters) == 1
-    try:
-        raise ValueError("other")
-    except ValueError:
-        logging.getLogger("some.library").exception("no key: %s", 5)
-    assert (caplog.records[-1].args, caplog.records[-1].exc_info is None) == ((5,), False)  # as it was
-    monkeypatch.setattr(logging, "raiseExceptions", False)
-    logging.getLogger("some.library").warning("%d", "five")  # is no error of the library's
+    assert len(logger.filters) == 1
+    assert (str(caplog.records[1].args[0]), caplog.records[1].exc_info is None) == ("other", False)  # as it was
 
 
 class Endless(Gym):

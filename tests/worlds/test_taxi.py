@@ -1,5 +1,4 @@
 import random
-import sys
 from collections import Counter
 
 import pytest
@@ -7,10 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.examples import examples
-from wm_plugin.errors import MissingExtraError, UserError
+from wm_plugin.errors import UserError
 from wm_plugin.worlds import taxi
-from wm_plugin.worlds.agents import play
-from wm_plugin.worlds.agents.scripted import scripted
 
 REAL = pytest.importorskip("gymnasium").make("Taxi-v4").unwrapped
 
@@ -141,7 +138,6 @@ def test_moves_and_pickups_are_those_of_the_gymnasium_environment() -> None:
             assert environment._number == state
 
 
-@pytest.mark.host
 def test_the_expert_wins_every_level_by_the_shortest_way() -> None:
     rows = [*taxi.dataset_rows(240), *taxi.dataset_rows(60, held_out=True)]
     for number, row in enumerate(rows):
@@ -149,15 +145,12 @@ def test_the_expert_wins_every_level_by_the_shortest_way() -> None:
         plan = taxi.solve(row["state"]) or []
         if number % 5 == 0:
             assert len(plan) == naive_shortest(naive_of(row["state"]))
-            played = play(taxi.TaxiEnvironment(), row, scripted(taxi.expert(per_turn)), max_turns=30)
-            assert (played.success, played.reward) == (True, 1.0)
-            assert played.metadata["figures"] == {
-                "success": 1.0,
-                "turns": -(-len(plan) // per_turn),
-                "actions": len(plan),
-                "effective": len(plan),
-                "invalid": 0.0,
-            }
+            played, choose = taxi.TaxiEnvironment(), taxi.expert(per_turn)
+            played.reset(**row)
+            while not played.over:
+                played.act(choose(played)[1]["actions"])
+            assert (played.success, played.turns) == (True, -(-len(plan) // per_turn))
+            assert played.metrics == {"actions": len(plan), "effective": len(plan), "invalid": 0}
         environment = taxi.TaxiEnvironment()
         environment.reset(**row)
         assert environment.act("; ".join(plan)).endswith("!")
@@ -178,7 +171,7 @@ def test_the_300_start_states_are_split_once() -> None:
     assert again[:240] == train
     assert {row["state"] for row in again} == {row["state"] for row in train}
     assert sum(row["state"] for row in held_out[:10]) != sum(row["state"] for row in train[:10])
-    with pytest.raises(UserError, match="60 held-out .* repeat=true for 61 evaluations over 60 states"):
+    with pytest.raises(UserError, match="60 held-out .*repeat=true.* write a count up to that, not 61"):
         taxi.dataset_rows(61, held_out=True)
     evaluations = [row["state"] for row in taxi.dataset_rows(256, seed=4, held_out=True, repeat=True)]
     assert evaluations[:60] == [row["state"] for row in held_out]
@@ -200,30 +193,3 @@ def test_a_passenger_is_set_down_nowhere_else() -> None:
 def test_a_state_that_no_episode_starts_in_is_refused(state: object) -> None:
     with pytest.raises(UserError, match="column `state`"):
         taxi.TaxiEnvironment().reset(state)  # type: ignore[arg-type]
-
-
-FUZZ = [*taxi.ACTIONS, ";", "; ", "<action>", "</action>", "\n", "<script>", "move", "pick up", "'; --", "\ud800"]
-
-
-def test_any_text_is_played() -> None:
-    rng, environment, invalid = random.Random(0), taxi.TaxiEnvironment(), 0
-    environment.reset(taxi.start_states()[0], max_turns=10**6)
-    for _ in range(1000):
-        text = "".join(rng.choice(FUZZ) for _ in range(rng.randrange(12)))
-        assert environment.act(text + "x" * rng.choice([0, 0, 5, 10**6])).encode()
-        counts = environment.metrics
-        assert counts["effective"] + counts["invalid"] <= counts["actions"]
-        invalid = counts["invalid"]
-        if environment.over:
-            environment.reset(rng.choice(taxi.start_states()), max_turns=10**6)
-    assert invalid
-
-
-def test_without_gymnasium_the_taxi_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "gymnasium.envs.toy_text.taxi", None)
-    for function in (taxi._taxi, taxi.start_states):
-        function.cache_clear()
-    with pytest.raises(MissingExtraError, match=r"pip install .*\[taxi\]"):
-        taxi.TaxiEnvironment().reset(1)
-    with pytest.raises(MissingExtraError, match=r"pip install .*\[taxi\]"):
-        taxi.dataset_rows(1)

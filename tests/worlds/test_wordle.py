@@ -1,5 +1,3 @@
-import random
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -7,8 +5,6 @@ from hypothesis import strategies as st
 from support.examples import examples
 from wm_plugin.errors import UserError
 from wm_plugin.worlds import wordle
-from wm_plugin.worlds.agents import play
-from wm_plugin.worlds.agents.scripted import scripted
 
 
 def naive_feedback(guess: str, word: str) -> str:
@@ -118,47 +114,18 @@ def test_the_words() -> None:
     assert not any(row["word"] in row["prompt"][0]["content"] for row in wordle.dataset_rows(256, held_out=True))
 
 
-@pytest.mark.host
 def test_the_expert_wins_without_looking_at_the_word() -> None:
     for row in [*wordle.dataset_rows(40, seed=5), *wordle.dataset_rows(20, seed=5, held_out=True)]:
-        played = play(wordle.WordleEnvironment(), row, scripted(wordle.expert()), max_turns=6)
-        assert (played.success, played.reward) == (True, 1.0)
-        assert played.metadata["figures"]["effective"] == played.metadata["figures"]["turns"] == len(played.turns)
+        played = wordle.WordleEnvironment()
+        played.reset(**row)
+        while not played.over:
+            played.act(wordle.expert()(played)[1]["actions"])
+        assert played.success
+        assert played.metrics["effective"] == played.turns <= 6
     environment = wordle.WordleEnvironment()
     environment.reset("zzzzz")  # no word of ours: it goes on without an error
     while not environment.over:
         environment.act((wordle.expert()(environment) or ("", {"actions": ""}))[1]["actions"])
-
-
-FUZZ = [
-    "crane",
-    "Slate",
-    "eagle",
-    ";",
-    "; ",
-    "<action>",
-    "</action>",
-    "\n",
-    "äbcde",
-    "abcdef",
-    "'; --",
-    "\ud800",
-    "ｃrane",
-]
-
-
-def test_any_text_is_played() -> None:
-    rng, environment, invalid = random.Random(0), wordle.WordleEnvironment(), 0
-    environment.reset("eagle")
-    for _ in range(1000):
-        text = "".join(rng.choice(FUZZ) for _ in range(rng.randrange(8)))
-        assert environment.act(text + "x" * rng.choice([0, 0, 5, 10**6])).encode()
-        counts = environment.metrics
-        assert counts["effective"] + counts["invalid"] <= counts["actions"]
-        invalid += counts["invalid"]
-        if environment.over:
-            environment.reset(rng.choice(wordle.WORDS))
-    assert invalid
 
 
 @pytest.mark.parametrize("word", ["", "four", "sixsix", "Crane", "cr ne", "cräne", None, 12345])

@@ -6,8 +6,9 @@ from typing import Any, Literal
 
 import pytest
 
-from wm_plugin.errors import UserError, install
-from wm_plugin.worlds import Needs, taxi
+from wm_plugin.errors import MissingExtraError, UserError, install
+from wm_plugin.registry import import_object
+from wm_plugin.worlds import Needs
 from wm_plugin.worlds.worlds import World, load, wander
 
 pytest.importorskip("transformers")
@@ -147,7 +148,7 @@ def test_fewer_rows_where_there_are_not_so_many() -> None:
     rows = load("taxi").some_rows(100, held_out=True)
     assert len(rows) == 50
     assert len({row["state"] for row in rows}) == 50
-    assert len(load("taxi").some_rows(taxi.HELD_OUT, held_out=True)) == 60
+    assert len(load("taxi").some_rows(60, held_out=True)) == 60
 
 
 def test_what_is_missing_is_said_with_the_way_to_get_it() -> None:
@@ -160,18 +161,27 @@ def test_what_is_missing_is_said_with_the_way_to_get_it() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ["maze", "sokoban", "taxi"])
-def test_rows_of_any_number_of_turns_say_so(name):
+EXTRAS = {
+    "maze": ("mazelib.generate.Prims", ["maze:_mazelib"], {"board": "###\n#AG\n###"}, "###\n#.P\n###!"),
+    "sokoban": ("reasoning_gym.games.contrib.sokoban.src.generator", [], {"board": "PBG"}, ".P*!"),
+    "taxi": ("gymnasium.envs.toy_text.taxi", ["taxi:_taxi", "taxi:start_states"], None, ""),
+    "docs": ("bm25s", ["docs.pages:index"], None, ""),
+}
+
+
+@pytest.mark.parametrize("name", EXTRAS)
+def test_without_its_package_a_world_names_the_extra(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    package, caches, row, text = EXTRAS[name]
     world = load(name)
-    if missing := world.missing():
-        pytest.skip(" and ".join(missing))
-    for turns, phrase in ((30, "at most 30 turns"), (6, "at most 6 turns"), (1, "one turn")):
-        (row,) = world.module.dataset_rows(1, max_turns=turns)
-        text = row["prompt"][0]["content"]
-        assert phrase in text
-        assert "{" not in text
-        environment = world.make()
+    row = row or world.rows(1)[0]
+    monkeypatch.setitem(sys.modules, package, None)
+    for path in caches:
+        import_object(f"wm_plugin.worlds.{path}", field="").cache_clear()
+    environment = world.make()
+    if text:  # only making levels needs the package
         environment.reset(**row)
-        assert environment.max_turns == turns
-    with pytest.raises(UserError, match="max_turns is 0; write a whole number of turns >= 1"):
-        world.module.dataset_rows(1, max_turns=0)
+        assert getattr(environment, world.spec.tools[0])("push right" if name == "sokoban" else "R") == text
+    with pytest.raises(MissingExtraError, match=rf"pip install .*\[{'search' if name == 'docs' else name}\]"):
+        world.rows(1) if text else environment.reset(**row)
+    for path in caches:
+        import_object(f"wm_plugin.worlds.{path}", field="").cache_clear()

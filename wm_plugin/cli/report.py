@@ -3,13 +3,12 @@
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from shutil import which
 from typing import Any
 
 from wm_plugin.data.outputs import PREFIX, check_apart, check_out
 from wm_plugin.errors import UserError
 
-_FORMS = (".html", ".png", ".csv", ".json")
+_FORMS = (".html", ".csv", ".json")
 _SAMPLES = 2  # rollouts of a file that are shown
 _DESCRIPTION = """\
 Makes one self-contained page of what lies at PATH..., in any number and mixed:
@@ -26,7 +25,7 @@ compared: means over seeds, and differences to the first arm, paired by seed.
 _EPILOG = """\
 examples:
   wm report runs/echo_seed0 runs/echo_seed1 runs/grpo_seed0 --out report.html
-  wm report --arm 'echo=runs/echo_*' --arm 'plain=runs/grpo_*' evals/ --out report.html --out report.png
+  wm report --arm 'echo=runs/echo_*' --arm 'plain=runs/grpo_*' evals/ --out report.html --out report.csv
   wm report --arm 'rl=played/rl_s*' --arm 'echo=played/echo_s*' --against rl --out report.json
   wm report runs/ --metric 'reward' --metric 'echo/*' --out report.csv
 """
@@ -56,10 +55,9 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="OUT",
-        help="X.html, X.png (needs Chromium), X.csv or X.json (repeatable); or a folder, for all of them",
+        help="X.html, X.csv or X.json (repeatable); or a folder, for all of them",
     )
     add("--title", default="", help="the page's heading")
-    add("--dark", action="store_true", help="the PNG in dark colours; the page has those of its reader")
     add("--tokenizer", metavar="PATH", help="show which tokens of the rollouts count, as wm masks does")
     add("--chat-template", metavar="FILE", help="as for wm masks")
     add("--config", metavar="YAML", help="fields of EchoConfig, or a trainer config with echo_* keys, for --tokenizer")
@@ -73,7 +71,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     As JSON: `arms` with their last values, `evaluations`, `rollouts`, `compared`, `notes`, `out`.
     """
     outs, folder = _outs(args.out)  # before imports of many seconds
-    from wm_plugin.lab.report import compared, export, overview, picture, sources, training
+    from wm_plugin.lab.report import compared, export, overview, sources, training
     from wm_plugin.lab.report.arms import parse
     from wm_plugin.runtime.page import check_extra
 
@@ -85,10 +83,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         raise UserError(
             "name runs, evaluations or rollouts: wm report runs/mine --out report.html; see wm report --help"
         )
-    if any(out.suffix in (".html", ".png") for out in outs):
+    if any(out.suffix == ".html" for out in outs):
         check_extra("the report")
-    if any(out.suffix == ".png" for out in outs):
-        picture.find_browser()
     targets = {f"--out {out}": out for out in outs}
     check_apart([*paths, args.tokenizer, args.config, args.chat_template], targets)
     inputs = sources.collect(paths)
@@ -157,11 +153,11 @@ def show(result: dict[str, Any]) -> None:
 
 
 def _write(args: argparse.Namespace, outs: Sequence[Path], view: Any) -> None:
-    from wm_plugin.data.outputs import atomic, write_text
-    from wm_plugin.lab.report import export, overview, picture, render
+    from wm_plugin.data.outputs import write_text
+    from wm_plugin.lab.report import export, overview, render
 
     page = ""
-    if any(out.suffix in (".html", ".png") for out in outs):
+    if any(out.suffix == ".html" for out in outs):
         samples = _samples(args, view.files)
         contents = overview.report(
             view, title=args.title, metrics=args.metric, samples=samples, masked=bool(args.tokenizer)
@@ -172,13 +168,10 @@ def _write(args: argparse.Namespace, outs: Sequence[Path], view: Any) -> None:
             write_text(out, page)
         elif out.suffix == ".csv":
             write_text(out, export.to_csv(view.arms, view.measured, view.compared))
-        elif out.suffix == ".json":
+        else:
             rollouts = overview.figures_of(view.rollouts)
             values = export.as_dict(view.arms, view.measured, rollouts, view.compared)
             write_text(out, export.to_json(values))
-        else:
-            with atomic(out) as unfinished:
-                picture.take(page, unfinished, "dark" if args.dark else "light")
 
 
 def _samples(args: argparse.Namespace, rollouts: Sequence[Any]) -> list[Any]:
@@ -222,9 +215,7 @@ def _outs(names: Sequence[str]) -> tuple[list[Path], Path | None]:
 
 
 def _in_folder(folder: Path) -> list[Path]:
-    """The files of a report in a folder that is new, empty, or holds an earlier one; the PNG where there is Chromium."""
-    from wm_plugin.lab.report.picture import BROWSERS
-
+    """The files of a report in a folder that is new, empty, or holds an earlier one."""
     files = [folder / f"report{form}" for form in _FORMS]
     try:
         is_there = folder.is_dir()
@@ -235,7 +226,7 @@ def _in_folder(folder: Path) -> list[Path]:
         check_out(path)
     if there and (any(path not in files for path in there) or not _is_ours(folder / "report.json")):
         raise UserError(f"--out {folder}: holds something else than a report; name another folder, or a file")
-    return files if any(map(which, BROWSERS)) else [path for path in files if path.suffix != ".png"]
+    return files
 
 
 def _is_ours(path: Path) -> bool:

@@ -231,7 +231,7 @@ class ServerPredictor:
         text = message.get("content") or ""  # None if a reasoning model was cut before its answer
         thought = message.get("reasoning_content") or message.get("reasoning")
         if not isinstance(text, str):
-            raise TypeError("the content is no text")
+            raise TypeError("the content is not text")
         return f"<think>\n{thought}\n</think>\n\n{text}" if self.thinking and isinstance(thought, str) else text
 
     def _check_missing(self, outputs: list[list[str]], k: int, failures: list[Failure]) -> None:

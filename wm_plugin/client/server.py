@@ -455,7 +455,7 @@ def _completion(value: Any) -> Completion:
     if text is None:  # a tool call, or a reasoning model that was cut before its answer
         text = ""
     if not isinstance(text, str):
-        raise TypeError("the content is no text")
+        raise TypeError("the content is not text")
     usage = value.get("usage")
     counts = usage if isinstance(usage, dict) else {}
     tokens = replies.count(counts.get("prompt_tokens")) + replies.count(counts.get("completion_tokens"))

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from wm_plugin.registry import lazy
+from wm_plugin._lazy import lazy
 
 if TYPE_CHECKING:
     from wm_plugin.data.building import build
@@ -11,7 +11,23 @@ if TYPE_CHECKING:
     from wm_plugin.data.readers import read
     from wm_plugin.data.sample import Sample
     from wm_plugin.data.schema import Trajectory, Transition, Turn
-    from wm_plugin.data.transitions import expand
+    from wm_plugin.data.transitions import expand, read_transitions
+
+_MODULES = {
+    "KINDS": "kinds",
+    "Sample": "sample",
+    "Trajectory": "schema",
+    "Transition": "schema",
+    "Turn": "schema",
+    "build": "building",
+    "documents": "constructions",
+    "expand": "transitions",
+    "imitation": "constructions",
+    "read": "readers",
+    "read_transitions": "transitions",
+    "rft": "constructions",
+    "samples": "kinds",
+}
 
 __all__ = [
     "KINDS",
@@ -24,22 +40,8 @@ __all__ = [
     "expand",
     "imitation",
     "read",
+    "read_transitions",
     "rft",
     "samples",
 ]
-_MODULES = {
-    "KINDS": "kinds",
-    "Sample": "sample",
-    "Trajectory": "schema",
-    "Transition": "schema",
-    "Turn": "schema",
-    "build": "building",
-    "documents": "constructions",
-    "expand": "transitions",
-    "imitation": "constructions",
-    "read": "readers",
-    "rft": "constructions",
-    "samples": "kinds",
-}
-
 __getattr__ = lazy(__name__, _MODULES)

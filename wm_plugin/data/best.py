@@ -1,8 +1,8 @@
 """Best of n: the outputs that Qwen-AgentWorld fine-tunes on (§3.3: n = 3, an independent judge, a threshold).
 
 An independent judge scores the outputs of a transition, they are compared in pairs, and the winner is kept if its score reaches
-the threshold: as the model wrote it, with its reasoning, which is what the training teaches. How scores and comparisons make one
-winner is ours: most comparisons won, then the higher score, then the first.
+the threshold: as the model wrote it, with its reasoning, which is what the training teaches. The winner has the most comparisons
+won, then the higher score, then comes first; the paper leaves this open.
 """
 
 import math
@@ -28,7 +28,6 @@ class Report:
     """Counts of transitions.
 
     Attributes:
-        transitions: all.
         candidates: those with at least one scored prediction.
         compared: pairs of outputs that were compared.
         retained: those whose best output reached the threshold.
@@ -54,7 +53,7 @@ def best(
     seed: int = 0,
     report: Report | None = None,
 ) -> Iterator[Sample]:
-    """The best output of each transition, if its score is at least `threshold`.
+    """Yield the best output of each transition, if its score is at least `threshold`.
 
     Args:
         predictions: transitions with their outputs, to prompts of the stage `sft` that ask for reasoning.
@@ -77,7 +76,7 @@ def best(
 def _winner(
     row: Scored, wins: Sequence[float], prompts: Prompts, threshold: float, seed: int, report: Report
 ) -> Sample | None:
-    """The sample of the output that won, None if there is none or if it is not good enough."""
+    """Return the sample of the output that won, or None if none is good enough."""
     transition, outputs, scores = row
     report.transitions += 1
     ranked = [(wins[place], value, -place) for place, value in enumerate(scores) if value is not None]
@@ -102,7 +101,7 @@ def _winner(
 
 
 def _wins(rows: Sequence[Scored], compare: Reward, prompts: Prompts, report: Report) -> list[list[float]]:
-    """How many comparisons each output won; half of one for a tie."""
+    """Count how many comparisons each output won; a tie is half of one."""
     wins = [[0.0] * len(outputs) for _, outputs, _ in rows]
     pairs = [
         (row, one, other)
@@ -131,6 +130,6 @@ def _wins(rows: Sequence[Scored], compare: Reward, prompts: Prompts, report: Rep
 
 
 def with_thought(output: str) -> str:
-    """An output with `<think>` put back at its start, where the chat template had written it into the prompt."""
+    """Return an output with `<think>` put back at its start, where the chat template had written it into the prompt."""
     before, closed, _ = output.partition("</think>")
     return f"<think>\n{output.lstrip()}" if closed and "<think>" not in before else output

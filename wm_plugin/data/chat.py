@@ -1,8 +1,8 @@
 """Turns to chat messages, as the agent saw them: the inverse of `messages`.
 
-The system message has the task, the first user message the initial state. What a call was answered with is a tool message and
-names the call by id, whoever is observed by it. Any other observation is a user message. In two-sided dialogues the user's own
-calls are left out: the agent did not see them.
+The system message has the task, the first user message the initial state. The answer to a call is a tool message that names the
+call by id, whoever is observed by it. Any other observation is a user message. In two-sided dialogues the user's own calls are
+left out: the agent did not see them.
 """
 
 import json
@@ -16,10 +16,10 @@ from wm_plugin.tokens.message import Message
 
 
 def chat(context: Context, turns: Iterable[Turn] = ()) -> list[Message]:
-    """A context and turns as the messages of OpenAI's API.
+    """Write a context and turns as messages of OpenAI's API.
 
-    A call without an id, or with an id that is already used in its turn, gets `call_{turn}_{index}`. A call without arguments has
-    `{}`. The context's simulation instruction is left out: it is for world models, not for the agent.
+    A call without an id, or with an id that is already used in its turn, gets `call_{turn}_{index}`. The context's simulation
+    instruction is left out: it is for world models, not for the agent.
     """
     messages: list[Message] = []
     if system := "\n\n".join(filter(None, [context.task, *context.demonstrations])):
@@ -33,7 +33,7 @@ def chat(context: Context, turns: Iterable[Turn] = ()) -> list[Message]:
 
 
 def action_message(action: Action, turn: int) -> Message:
-    """The assistant's message of an action. `turn` numbers the ids of calls that have none."""
+    """Write an action as the assistant's message. `turn` numbers the ids of calls that have none."""
     message: Message = {"role": "assistant", "content": content_of(action)}
     if action.thought and not is_inline(action.thought):
         message["reasoning_content"] = action.thought
@@ -50,7 +50,7 @@ def action_message(action: Action, turn: int) -> Message:
 
 
 def arguments_text(arguments: Any) -> str:
-    """Arguments as text, which `arguments_of` reads back as the same value. None becomes `{}`."""
+    """Write arguments as text, which `arguments_of` reads back as the same value. None becomes `{}`."""
     if arguments is None:
         return "{}"
     if isinstance(arguments, str) and arguments_of(arguments) == arguments:

@@ -1,4 +1,4 @@
-"""What rewards read beside prediction and target, from a transition: for training rows, best of n and audits."""
+"""The columns that rewards read beside prediction and target: for training rows, best of n and audits."""
 
 import json
 from typing import Any
@@ -8,11 +8,11 @@ from wm_plugin.data.schema import Transition
 
 
 def reward_columns(transition: Transition, domain: str = "") -> dict[str, Any]:
-    """`domain`, `context`, `action`, `verifier`, `history` and `content_type` of a transition.
+    """Return `domain`, `context`, `action`, `verifier`, `history` and `content_type` of a transition.
 
-    `context` is all that came before the action, as text: the world's description and the turns. `history` has the texts of the
-    agent's earlier observations, for rules. `verifier` (JSON text), `content_type` and, before the argument, `domain` are those
-    of the observation's own `data`. All are texts, empty where there is none: parquet keeps them as they are.
+    `context` is all that came before the action, as text. `history` has the texts of the agent's earlier observations, for rules.
+    `verifier` (JSON text), `content_type` and, before the argument, `domain` come from the observation's own `data`. Missing ones
+    are empty texts: parquet keeps them as they are.
 
     Args:
         domain: of the data, for the judge's guidance.

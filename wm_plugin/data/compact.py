@@ -1,7 +1,4 @@
-"""Transitions in a file, with their histories by reference: a trajectory's turns are written once, and not for every transition.
-
-Written with their histories, they would take the square of the trajectory's length.
-"""
+"""Transitions in a file, with their histories by reference: a trajectory's turns are written once, not for every transition."""
 
 import operator
 from collections.abc import Iterable, Iterator
@@ -10,7 +7,7 @@ from wm_plugin.data.schema import Action, Line, Observation, Record, Reference, 
 
 
 def compact(transitions: Iterable[Transition]) -> Iterator[Line]:
-    """Lines of the same transitions in the same order. Memory is that of a trajectory."""
+    """Yield lines of the same transitions in the same order. Memory is that of a trajectory."""
     group: _Group | None = None
     for transition in transitions:
         if group is None or not group.takes(transition):
@@ -71,7 +68,7 @@ class _Group:
         return Reference(turn=number, history=history, observation=observation, action=action)
 
     def _index(self, place: int, observation: Observation) -> int | None:
-        """The index of an observation among those of a turn."""
+        """Return the index of an observation among those of a turn."""
         observations = self.turns[place].observations
         if observations and observations[0] is observation:  # as a rule there is one
             return 0
@@ -82,5 +79,5 @@ class _Group:
 
 
 def _same(one: Record, other: Record) -> bool:
-    """Whether two records are written the same; in Python 1, 1.0 and True are equal."""
+    """Tell whether two records are written the same; in Python 1, 1.0 and True are equal."""
     return one is other or (one == other and one.to_bytes() == other.to_bytes())

@@ -1,9 +1,8 @@
-"""Training samples of the papers other than predictions: an agent's own turns, and plain texts.
+"""Samples of the papers other than predictions: an agent's own turns, and plain texts.
 
 `imitation` and `rft` are RWML's baselines (section 3.1, appendices B.3 and C.4); its baselines that play in an environment are in
-`agents.alternatives` and `agents.reflection`. `documents` are the texts of Qwen-AgentWorld's continual pre-training (section
-3.2); its dialogues are the kind `cpt`. The papers mix these: IWM is `alternatives.iwm` with `imitation`, pre-training is
-`documents` with `cpt`.
+`lab.agents`. `documents` are the texts of Qwen-AgentWorld's continual pre-training (section 3.2); its dialogues are the kind
+`cpt`.
 """
 
 import hashlib
@@ -22,7 +21,7 @@ from wm_plugin.errors import UserError
 
 
 def imitation(trajectories: Iterable[Trajectory], *, construction: str = "imitation") -> Iterator[Sample]:
-    """Experts' rollouts as the agent saw them: all of the agent's messages count, except empty ones.
+    """Yield experts' rollouts as the agent saw them: all of the agent's messages count, except empty ones.
 
     A trajectory without such a message is left out.
     """
@@ -55,7 +54,7 @@ def rft(
 
 
 def documents(paths: Iterable[str | Path]) -> Iterator[Sample]:
-    """The user's own texts for continual pre-training. Each is one assistant message that counts as a whole.
+    """Yield the user's own texts for continual pre-training. Each is one assistant message that counts as a whole.
 
     A .txt or .md file is one text. A .jsonl file (also gzipped) has a text per line, in the field `text`. Long texts are not
     split.
@@ -74,7 +73,7 @@ def documents(paths: Iterable[str | Path]) -> Iterator[Sample]:
 
 
 def columns(trajectory: Trajectory, construction: str) -> dict[str, Any]:
-    """The columns that name a sample's origin."""
+    """Return the columns that name a sample's origin."""
     return {"construction": construction, "task_id": trajectory.task_id, "trajectory": identity(trajectory)}
 
 
@@ -84,7 +83,7 @@ def _succeeded(trajectory: Trajectory, threshold: float | None) -> bool:
 
 
 def _distinct(trajectories: Iterable[Trajectory]) -> Iterator[Trajectory]:
-    """Each trajectory once. Trajectories that differ only in ids of calls, source or reward are the same."""
+    """Yield each trajectory once. Trajectories that differ only in ids of calls, source or reward are the same."""
     digests: set[bytes] = set()
     for trajectory in trajectories:
         if (digest := content_digest(trajectory)) not in digests:
@@ -93,7 +92,7 @@ def _distinct(trajectories: Iterable[Trajectory]) -> Iterator[Trajectory]:
 
 
 def content_digest(trajectory: Trajectory) -> bytes:
-    """The same for trajectories that differ only in ids of calls, source, reward and metadata."""
+    """Return a digest that is the same for trajectories that differ only in ids of calls, source, reward and metadata."""
     turns = [
         (acts(turn.action), turn.action.text, turn.action.thought, [o.text for o in turn.observations])
         for turn in trajectory.turns
@@ -103,7 +102,7 @@ def content_digest(trajectory: Trajectory) -> bytes:
 
 
 def _capped(trajectories: Iterable[Trajectory], per_task: int, seed: int) -> Iterator[Trajectory]:
-    """At most `per_task` trajectories of each task, drawn by `_digest`, in their order."""
+    """Return at most `per_task` trajectories of each task, drawn by `_digest`, in their order."""
     tasks: dict[str, list[tuple[bytes, int, Trajectory]]] = {}
     for place, trajectory in enumerate(trajectories):
         rank = _digest([seed, identity(trajectory)])
@@ -113,7 +112,7 @@ def _capped(trajectories: Iterable[Trajectory], per_task: int, seed: int) -> Ite
 
 
 def acts(action: Action) -> str:
-    """The part of an action that affects the world, as a comparable text: its calls, or its text if it has none."""
+    """Write what of an action affects the world as a comparable text: its calls, or its text if it has none."""
     return json.dumps([(call.name, call.arguments) for call in action.calls] or action.text.strip(), sort_keys=True)
 
 

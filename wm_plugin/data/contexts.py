@@ -9,9 +9,8 @@
     "*":                          # every other task
       availability: All services run.
 
-A key is a task's id, as trajectories have it and `agents.rollout.task_of` makes it of a row; or a trajectory's `identity`; or
-`*`. What a field of the file says takes the place of what the context says there, also if it is empty; the others stay. The
-`simulation_instruction` may be given, too. What the agent sees, such as the initial state, is the world's to say.
+A key is a task's id, a trajectory's `identity`, or `*`. A field of the file replaces the context's, also if it is empty; the
+others stay. `simulation_instruction` may be given, too. What the agent sees, such as the initial state, is the world's to say.
 """
 
 import hashlib
@@ -41,12 +40,7 @@ Item = TypeVar("Item", bound=Trajectory | Transition)
 
 
 class Contexts(Mapping[str, Mapping[str, str]]):
-    """Fields of contexts by key; see the module's docstring for the keys.
-
-    Args:
-        fields: by key, the context's fields with their texts.
-        source: where they are from, for messages.
-    """
+    """Fields of contexts by key; see the module's docstring for the keys. `source` names the file in errors."""
 
     def __init__(self, fields: Mapping[str, Mapping[str, str]], source: str = "") -> None:
         self._fields, self.source = dict(fields), source
@@ -62,7 +56,7 @@ class Contexts(Mapping[str, Mapping[str, str]]):
         return len(self._fields)
 
     def fill(self, context: Context, *keys: str) -> Context:
-        """The context with the fields of the first of these keys that is there, or of `*`; itself if there is none."""
+        """Fill a context with the fields of the first of these keys that is there, or of `*`."""
         for key in (*keys, OTHERS):
             if key in self._fields:
                 self._met.add(key)
@@ -70,15 +64,15 @@ class Contexts(Mapping[str, Mapping[str, str]]):
         return context
 
     def filled(self, item: Item) -> Item:
-        """A trajectory or transition with its context filled: by its identity, or else by its task."""
+        """Fill the context of a trajectory or transition: by its identity, or else by its task."""
         name = item.trajectory if isinstance(item, Transition) else identity(item)
         return cast(Item, item.model_copy(update={"context": self.fill(item.context, name, item.task_id)}))
 
     def fill_all(self, items: Iterable[Item]) -> Iterator[Item]:
-        """`filled` of each.
+        """Fill each item.
 
         Raises:
-            UserError: at the end, if no key has met anything.
+            UserError: at the end, if no item had one of the keys.
         """
         for item in items:
             yield self.filled(item)
@@ -91,11 +85,11 @@ class Contexts(Mapping[str, Mapping[str, str]]):
 
     @property
     def unused(self) -> list[str]:
-        """The keys that nothing has met, but `*`."""
+        """The keys that no item had, but `*`."""
         return [key for key in self._fields if key not in self._met and key != OTHERS]
 
     def check_used(self) -> None:
-        """Raise a UserError if no key has met anything: it is then a file for other tasks."""
+        """Raise a UserError if no item had one of the keys: the file is then for other tasks."""
         if self._fields and not self._met:
             raise UserError(
                 f"{self.source}: no task has one of its {len(self._fields)} keys (the first is {shown(next(iter(self)))}); "
@@ -104,10 +98,10 @@ class Contexts(Mapping[str, Mapping[str, str]]):
 
 
 def load_contexts(path: str | Path) -> Contexts:
-    """The contexts of a file; the module's docstring has its form.
+    """Read the contexts of a file; the module's docstring has its form.
 
     Raises:
-        UserError: no such file, not YAML or JSON, out of bounds, a field that there is not, or a value that is no text.
+        UserError: no such file, not YAML or JSON, too large, an unknown field, or a value that is not a text.
     """
     path = Path(path)
     if path.suffix not in _SUFFIXES:
@@ -143,7 +137,7 @@ def _fields(path: Path, key: str, value: Any) -> dict[str, str]:
 
 
 def text_of(value: Any) -> str:
-    """What a file says of a field as the text of a prompt: lists and mappings become lines, and what is deeper JSON in a line."""
+    """Write what a file says in a field as text for a prompt: lists and mappings become lines, what is deeper JSON in a line."""
     if isinstance(value, list):
         return "\n".join(f"- {_line(item)}" for item in value)
     if isinstance(value, dict):

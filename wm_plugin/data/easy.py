@@ -15,14 +15,13 @@ from fractions import Fraction
 from pathlib import Path
 from typing import IO, Any
 
-from wm_plugin.data.compact import compact
 from wm_plugin.data.draws import uniform
 from wm_plugin.data.errors import RowError
 from wm_plugin.data.outputs import atomic, check_derived
 from wm_plugin.data.prompts import Prompts, render, target
 from wm_plugin.data.schema import Transition
 from wm_plugin.data.scores import Reward, score
-from wm_plugin.data.write import holds
+from wm_plugin.data.write import holds, write_transitions
 from wm_plugin.errors import UserError
 from wm_plugin.registry import import_object
 from wm_plugin.tokens.message import Message
@@ -70,11 +69,7 @@ class Report:
 def distances(
     predictions: Iterable[tuple[Transition, list[str]]], reward: Reward, prompts: Prompts
 ) -> Iterator[Distances]:
-    """The distances of each transition's predictions.
-
-    Args:
-        reward: a similarity, at most 1.
-    """
+    """Yield the distances of each transition's predictions. `reward` is a similarity, at most 1."""
     for transition, outputs, scores in score(predictions, reward, prompts):
         yield Distances(
             transition.trajectory,
@@ -87,12 +82,12 @@ def distances(
 
 
 def mean_reward(values: Sequence[float], threshold: float) -> float:
-    """The mean binary reward; 0 without predictions."""
+    """Return the mean binary reward; 0 without predictions."""
     return sum(value < threshold for value in values) / len(values) if values else 0.0
 
 
 def decisive(values: Sequence[float], tau_easy: float) -> float:
-    """The distance that a threshold must exceed to make the sample easy; infinite if no threshold can.
+    """Return the distance that a threshold must exceed to make the sample easy; infinite if no threshold can.
 
     With n predictions and the smallest count c for which c/n > τ_easy, it is the c-th smallest distance.
     """
@@ -102,7 +97,7 @@ def decisive(values: Sequence[float], tau_easy: float) -> float:
 
 
 def solve_threshold(samples: Iterable[Sequence[float]], tau_easy: float, target_share: float) -> float:
-    """The threshold τ_d for which the share of easy samples is nearest to `target_share`.
+    """Find the threshold τ_d for which the share of easy samples is nearest to `target_share`.
 
     Of two equally near shares the smaller is taken, and of the thresholds that give it the largest, which is the next sample's
     decisive distance. It is at most 1, so that an output without a prediction never counts as right.
@@ -151,23 +146,20 @@ def write_filtered(
                 yield transition
 
     with (
-        atomic(out) as unfinished,
-        atomic(scores_path(out), check=lambda: check_scores(out)) as unfinished_scores,
-        unfinished.open("wb") as file,
-        unfinished_scores.open("w", encoding="utf-8") as scores,
+        atomic(scores_path(out), check=lambda: check_scores(out)) as unfinished,
+        unfinished.open("w", encoding="utf-8") as scores,
     ):
-        for line in compact(remaining(scores)):
-            file.write(line.to_bytes() + b"\n")
+        write_transitions(remaining(scores), out)
     return report
 
 
 def scores_path(out: Path) -> Path:
-    """Where the distances of all transitions go, for the output `out`."""
+    """Return where the distances of all transitions go, for the output `out`."""
     return out.with_name(f"{out.stem}.easy.jsonl")
 
 
 def check_scores(out: Path) -> Path:
-    """Refuse an output for whose scores there is no place. Returns where they go.
+    """Refuse an output whose distances have no place. Returns where they go.
 
     Raises:
         UserError: another file is there, or it cannot be written.
@@ -179,7 +171,7 @@ def check_scores(out: Path) -> Path:
 
 
 def trains_filter(transition: Transition, share: float, seed: int = 0) -> bool:
-    """Whether a transition's task is in the share on which the filter model is trained.
+    """Tell whether a transition's task is in the share on which the filter model is trained.
 
     The draw depends only on the task and the seed. It is independent of the validation split, which may have been made before.
     """

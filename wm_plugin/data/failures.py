@@ -2,7 +2,7 @@
 
 A failure of the machinery around a screen (a CAPTCHA, an HTTP error, a state that was not captured) breaks the tie between action
 and observation, so that trajectories of screens are not worth learning then. In a terminal the same words are the world's answer:
-`curl: (7) Connection refused` is what its model must foresee. The paper names these kinds; the patterns are ours.
+`curl: (7) Connection refused` is what its model must foresee. The paper names these kinds, but no patterns.
 """
 
 import re
@@ -36,7 +36,7 @@ FAILURES = (
 _FAILED = re.compile(
     r"\b(error|exception|traceback|fail(ed|ure)?|timed? ?out|try again|busy|unavailable)\b", re.IGNORECASE
 )
-# What is said of an action that cannot be one: its form is wrong, or there is no such tool.
+# Complaints about an action of a wrong form, or of an unknown tool.
 _GARBAGE = re.compile(
     r"\b(invalid|malformed|bad|incomplete) (json\b|(tool|function)[ _]calls?\b"
     r"|(arguments?|parameters?|params|input) (for|to|of|in)\b)"
@@ -53,11 +53,11 @@ _GARBAGE = re.compile(
     re.IGNORECASE,
 )
 _UNKNOWN = re.compile(r"\b(tool|function|action)\b", re.IGNORECASE)
-_BEGINNING = 300  # characters of an observation: a complaint comes first, and what a program wrote goes on
+_BEGINNING = 300  # characters of an observation: a complaint comes first
 
 
 def domain_of(trajectory: Trajectory) -> str:
-    """The domain that a trajectory's metadata or its source name; empty if nothing says it. `bench/web` is web."""
+    """Return the domain that a trajectory's metadata or its source name; empty if neither does. `bench/web` is web."""
     named = trajectory.metadata.get("domain")
     domain = named.rpartition("/")[2].strip().lower() if isinstance(named, str) else ""
     if domain in DOMAINS:
@@ -66,10 +66,10 @@ def domain_of(trajectory: Trajectory) -> str:
 
 
 def retried(turn: Turn, after: Turn | None) -> bool:
-    """Whether a turn is the first part of a retry cycle: a garbage action, its error, and another try, corrected or not.
+    """Tell whether a turn is the first part of a retry cycle: a garbage action, its error, and another try, corrected or not.
 
     So is an action that failed and was repeated as it was, to fail in the same words. An action that a working environment
-    answered with an error (a host that refused, a file that is not there) is none, and stays to be learnt.
+    answered with an error (a host that refused, a missing file) is not, and stays to be learnt.
     """
     if after is None or turn.actor != after.actor or after.action.empty or not turn.observations:
         return False
@@ -79,7 +79,7 @@ def retried(turn: Turn, after: Turn | None) -> bool:
 
 
 def _is_garbage(turn: Turn) -> bool:
-    """Whether each observation says that the action has no valid form. What had an effect is none."""
+    """Tell whether each observation says that the action has no valid form, and so no effect."""
     unread = any(isinstance(call.arguments, str) and call.arguments for call in turn.action.calls)
     return all(_complains(one) or (unread and _failed(one)) for one in turn.observations)
 

@@ -1,4 +1,4 @@
-"""Files as streams of JSON records, in constant memory. A broken record is reported and does not end the stream.
+"""Files as streams of JSON records. A broken record is reported and does not end the stream.
 
 There are four layouts: a record per line; an array of records; a document with the records at a place inside it; parquet.
 """
@@ -52,7 +52,7 @@ class Head:
 
 @dataclass(frozen=True)
 class Record:
-    """One record, or why there is none."""
+    """One record, or why it could not be read."""
 
     row: int  # 0-based
     value: Any = None
@@ -61,7 +61,7 @@ class Record:
 
 
 def open_file(path: Path) -> IO[bytes]:
-    """A file opened for reading, behind its byte order mark; gzip is decompressed.
+    """Open a file for reading, behind its byte order mark; gzip is decompressed.
 
     Raises:
         UserError: the file does not exist or cannot be read.
@@ -81,7 +81,7 @@ def open_file(path: Path) -> IO[bytes]:
 
 
 def head(path: Path) -> Head:
-    """The layout and the first record of a file.
+    """Tell the layout and the first record of a file.
 
     Raises:
         UserError: the file is empty, or neither JSON nor parquet.
@@ -132,7 +132,7 @@ def head(path: Path) -> Head:
 
 
 def records(path: Path, head: Head) -> Iterator[Record]:
-    """The records of a file of lines, of an array, of documents one after the other, or of parquet."""
+    """Yield the records of a file of lines, of an array, of documents one after the other, or of parquet."""
     if head.layout == "parquet":
         return _rows(path)
     if head.layout == "array":
@@ -166,7 +166,7 @@ def ranges(path: Path, size: int) -> Iterator[tuple[int, int, int]]:
 
 
 def _bounded(file: IO[bytes]) -> Iterator[tuple[bytes, int]]:
-    """The lines of a file and their lengths. Of one that is too long only the beginning is kept, too much of it to be parsed."""
+    """Yield the lines of a file and their lengths. Of one that is too long only a beginning is kept that is too long to parse."""
     while line := file.readline(LARGEST + 1):
         length = len(line)
         if length > LARGEST and not line.endswith(b"\n"):
@@ -180,7 +180,7 @@ def _bounded(file: IO[bytes]) -> Iterator[tuple[bytes, int]]:
 
 
 def whole(path: Path) -> Record:
-    """The single record of a file that is one document."""
+    """Return the single record of a file that is one document."""
     with open_file(path) as file:
         try:
             return parse(0, file.read(LARGEST + 1))
@@ -189,7 +189,7 @@ def whole(path: Path) -> Record:
 
 
 def lines(path: Path, start: int = 0, end: int | None = None, row: int = 0) -> Iterator[Record]:
-    """The records of a file of lines, or of one of its `ranges`."""
+    """Yield the records of a file of lines, or of one of its `ranges`."""
     with open_file(path) as file:
         if start:
             file.seek(start)
@@ -268,7 +268,7 @@ def _broken(error: Exception) -> RowError:
 
 
 def parse(row: int, line: bytes) -> Record:
-    """A line as a record; what cannot be parsed becomes a record with an error."""
+    """Parse a line; what cannot be parsed becomes a record with an error."""
     try:
         return Record(row, loads(line))
     except UnicodeDecodeError as error:
@@ -277,9 +277,7 @@ def parse(row: int, line: bytes) -> Record:
         reason, kind = f"not JSON: {error.msg} at character {error.pos}", "not JSON"
     except ValueError as error:
         reason, kind = str(error), "out of bounds"
-    line = (
-        line[:_RAW] if len(line) > LARGEST // 8 else line
-    )  # escaped, the whole must still be read as one of our rejects
+    line = line[:_RAW] if len(line) > LARGEST // 8 else line  # a rejected row must be read as one line, too
     return Record(row, error=RowError(reason, kind), raw=line.decode(errors="backslashreplace").rstrip("\r\n"))
 
 
@@ -291,7 +289,7 @@ def _loads(text: bytes) -> Any:
 
 
 def _later(path: Path, count: float = math.inf) -> dict[str, Any] | None:
-    """The first object with keys that is a line, of so many, for files whose first line is broken or {}. Lines are whole."""
+    """Return the first object with keys that is a line, of so many, for files whose first line is broken or {}."""
     with open_file(path) as file:
         try:
             for number, (line, _) in enumerate(_bounded(file)):
@@ -305,7 +303,7 @@ def _later(path: Path, count: float = math.inf) -> dict[str, Any] | None:
 
 
 def _without_commas(path: Path) -> dict[str, Any] | None:
-    """The last of the first rows, if most of them are lines and two follow each other without a comma: this is no array."""
+    """Return the last of the first rows, if most of them are lines and two follow each other without a comma: no array."""
     plain = listed = 0
     row = before = last = None
     with open_file(path) as file:
@@ -323,13 +321,13 @@ def _without_commas(path: Path) -> dict[str, Any] | None:
 
 
 def _first(path: Path) -> Any:
-    """An array's first object with a key. Other values before it are skipped: a broken row does not decide the format."""
+    """Return an array's first object with a key. Other values before it are skipped: a broken row does not decide the format."""
     rows = [record.value for record in islice(items(path, "item"), _ROWS) if isinstance(record.value, dict)]
     return next(filter(None, rows), rows[0] if rows else None)
 
 
 def _keys(path: Path) -> tuple[dict[str, Any], bool]:
-    """A document's top-level keys within the first events of its parser, and whether it is broken there."""
+    """Return a document's top-level keys within the first events of its parser, and whether it is broken there."""
     keys: dict[str, Any] = {}
     key = ""
     with open_file(path) as file:

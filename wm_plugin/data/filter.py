@@ -1,7 +1,6 @@
 """Filters for trajectories and turns that are not worth learning, or would teach something wrong. Each counts what it removes.
 
-Trajectory filters remove whole trajectories. Turn filters remove single turns whose removal does not break the story: what
-follows still follows from the turns before.
+Trajectory filters remove whole trajectories. Turn filters remove single turns whose removal does not break the story.
 """
 
 import hashlib
@@ -17,7 +16,7 @@ from wm_plugin.untrusted import number
 
 # Observations that answer an invalid action, where the source does not count these.
 INVALID = (r"^nothing happens\.?(\n|$)", r"^(unknown|invalid|illegal) action\b", r"^no known action matches")
-# How our own worlds count invalid actions in words, where a call has several.
+# How the package's worlds count invalid actions in words, where a call has several.
 SOME = re.compile(r"Invalid: (\d{1,9}) of (\d{1,9})(?:\n|$)")
 
 
@@ -39,13 +38,13 @@ def _empty_actions(trajectory: Trajectory) -> list[Turn]:
 
 
 def _retries(trajectory: Trajectory) -> list[Turn]:
-    """Of a retry cycle (see `failures.retried`), only what came out of it stays, with the state that the world was in."""
+    """Keep of a retry cycle (see `failures.retried`) only what came out of it, with the state that the world was in."""
     turns = trajectory.turns
     return [turn for turn, after in zip_longest(turns, turns[1:]) if not retried(turn, after)]
 
 
 def _no_change(trajectory: Trajectory) -> list[Turn]:
-    """Drops turns after which the world looks as before (for screens and pages), the first one as in the initial state."""
+    """Drop turns after which the world looks as before (for screens and pages), the first one as in the initial state."""
     kept: list[Turn] = []
     start = trajectory.context.initial_state
     before = [start] if start else []
@@ -68,13 +67,13 @@ TURN_FILTERS: dict[str, Callable[[Trajectory], list[Turn]]] = {
     "no_change": _no_change,
 }
 NAMES = (*TURN_FILTERS, "invalid_actions", "environment_failures", *TRAJECTORY_FILTERS, "duplicates")
-# The filters that a method does without. RWML drops invalid actions. Word2World trains on episodes as they come, won and lost,
-# with failed actions: when nothing happens is a part of the world. Qwen-AgentWorld learns how worlds refuse, too.
+# The filters that a method does without. RWML drops invalid actions. Word2World trains on episodes as they come: that nothing
+# happens is a part of the world. Qwen-AgentWorld learns how worlds refuse, too.
 METHODS: dict[str, tuple[str, ...]] = {"rwml": (), "word2world": NAMES, "agentworld": ("invalid_actions",)}
 
 
 def left_out(method: str) -> tuple[str, ...]:
-    """The filters that a method does without.
+    """Return the filters that a method does without.
 
     Raises:
         UserError: there is no such method.
@@ -91,13 +90,13 @@ class Filter:
         names: the filters to apply, always in the order of `NAMES`; None for all.
         without: filters that are not applied.
         domain: of all trajectories, one of `failures.DOMAINS`; None: what each says itself. The filters in `failures.DOMAINS_OF`
-            leave trajectories of other domains alone. Where nothing tells a trajectory's domain, they act if `names` has them.
+            leave trajectories of other domains alone. Where a trajectory has no domain, they act if `names` has them.
         failures: patterns of observations that show a broken environment, beside `FAILURES` and in every domain. Each removes the
             trajectory.
-        invalid: more patterns, beside `INVALID`, of observations that answer an invalid action. Our own rollouts need none:
-            their observations say how many actions of a call were invalid (`data["invalid"]` of `data["actions"]`), and then
-            `INVALID` is not asked. A turn of invalid actions alone is removed. One of which a part took effect stays as history,
-            and is marked as no target (`data["target"]`): `expand` makes no transition of it.
+        invalid: more patterns, beside `INVALID`, of observations that answer an invalid action. Those of `wm env rollout` say
+            how many actions of a call were invalid (`data["invalid"]` of `data["actions"]`), and then `INVALID` is not asked. A
+            turn of invalid actions alone is removed. One that took effect in part stays as history, and is marked as no target
+            (`data["target"]`): `expand` makes no transition of it.
 
     Raises:
         UserError: an unknown filter or domain, or a pattern that is not a regular expression.
@@ -155,7 +154,7 @@ class Filter:
         return trajectory
 
     def _concerns(self, name: str, domain: str) -> bool:
-        """Whether a filter is for trajectories of a domain."""
+        """Tell whether a filter is for trajectories of a domain."""
         return name not in DOMAINS_OF or (domain in DOMAINS_OF[name] if domain else self._named)
 
     def _fails(self, trajectory: Trajectory, domain: str) -> bool:
@@ -178,7 +177,7 @@ class Filter:
         return TRAJECTORY_FILTERS[name](trajectory)
 
     def _without_invalid(self, trajectory: Trajectory) -> Trajectory:
-        """Without the turns that were invalid, and with the marks of those that were so in part. Both are counted."""
+        """Remove the turns that were invalid, and mark those that were so in part. Both are counted."""
         turns: list[Turn] = []
         taken = 0
         for turn in trajectory.turns:
@@ -190,7 +189,7 @@ class Filter:
         return trajectory.model_copy(update={"turns": tuple(turns)}) if taken else trajectory
 
     def invalid_share(self, observation: Observation) -> float:
-        """The share of a call's actions that were invalid: as its world counted them, or as the text tells."""
+        """Return the share of a call's actions that were invalid: as its world counted them, or as the text tells."""
         text = observation.text.strip()
         if _match(self._invalid, text):
             return 1.0
@@ -203,7 +202,7 @@ class Filter:
 
 
 def _no_targets(turn: Turn, shares: Sequence[float]) -> Turn:
-    """The turn, with its observations that answer an invalid action marked as no targets."""
+    """Mark the observations that answer an invalid action as no targets."""
     observations = tuple(
         observation.model_copy(update={"data": {**observation.data, "target": False}}) if share else observation
         for observation, share in zip(turn.observations, shares, strict=True)
@@ -212,13 +211,13 @@ def _no_targets(turn: Turn, shares: Sequence[float]) -> Turn:
 
 
 def _lost(trajectory: Trajectory) -> bool:
-    """Whether an episode of our own was lost with its world."""
+    """Tell whether an episode was lost with its world."""
     figures = trajectory.metadata.get("figures")
     return isinstance(figures, Mapping) and bool(number(figures.get("lost")))
 
 
 def _patterns(patterns: Sequence[str]) -> list[re.Pattern[str]]:
-    """Each by itself: joined, their flags, groups and references would change."""
+    """Compile each pattern by itself: joined, their flags, groups and references would change."""
     compiled = []
     for pattern in patterns:
         try:

@@ -1,8 +1,7 @@
 """What of the state a world model is shown: the part that the agent sees, and those that it does not.
 
 Qwen-AgentWorld gives its world model the initial state, a summary of what is hidden behind a trajectory (the data, permissions,
-what is available) and the final state that success requires; its results say that the state is the bottleneck. The split into
-parts that can be left out one by one is ours.
+what is available) and the final state that success requires; its results say that the state is the bottleneck.
 """
 
 from collections.abc import Sequence
@@ -35,17 +34,17 @@ Shown = bool | frozenset[str]
 
 
 def parts(shown: Shown) -> frozenset[str]:
-    """The names of the parts that are shown."""
+    """Return the names of the parts that are shown."""
     if isinstance(shown, bool):
         return frozenset(PARTS) if shown else frozenset({"initial-state"})
     return shown
 
 
 def parse_parts(value: Any, field: str = "--hidden") -> Shown:
-    """What a flag or a config says of the parts: names with commas between them, or a list of names; `all`, or `none`.
+    """Parse what a flag or a config says of the parts: names with commas between them, or a list of names; `all`, or `none`.
 
     Raises:
-        UserError: a name that there is not, or `all` or `none` beside others; the message begins with `field`.
+        UserError: an unknown name, or `all` or `none` beside others; the message begins with `field`.
     """
     if isinstance(value, str):
         names = [name.strip() for name in value.split(",") if name.strip()]
@@ -69,12 +68,12 @@ def parse_parts(value: Any, field: str = "--hidden") -> Shown:
 
 
 def as_json(shown: Shown) -> bool | list[str]:
-    """The parts for a file of settings; True and False stay what they are, so that earlier runs can go on."""
+    """Write the parts for a file of settings; True and False stay what they are, so that earlier runs can go on."""
     return shown if isinstance(shown, bool) else [name for name in PARTS if name in shown]
 
 
 def agents_view(context: Context) -> Context:
-    """A context without what no agent may see."""
+    """Return a context without what no agent may see."""
     if not any(getattr(context, field) for field in HIDDEN):
         return context
     return context.model_copy(update=dict.fromkeys(HIDDEN, ""))

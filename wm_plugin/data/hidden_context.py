@@ -1,9 +1,9 @@
 """The hidden context of a recorded trajectory, written by a model from all that happened in it.
 
-Qwen-AgentWorld's simulators are given such a summary of the state behind a trajectory (the data, permissions, what is available)
-and the final state that success requires (section 6); how it is made is not told, so the prompt and the form of the answer are
-ours. It is for the world model alone: it knows what the agent has yet to find out. The instruction that a simulator is to obey
-can be written with it: how the environment behaved, its failures and what it withheld.
+Qwen-AgentWorld's simulators get such a summary of the state behind a trajectory (the data, permissions, what is available) and
+the final state that success requires (section 6), without telling how it is made. It is for the world model alone: it knows what
+the agent has yet to find out. The instruction that a simulator is to obey can be written with it: how the environment behaved,
+its failures and what it withheld.
 """
 
 from collections import Counter
@@ -38,7 +38,7 @@ _INSTRUCTION = (
 
 
 class Refused(ValueError):
-    """An answer that holds no context. `kind` is the reason that is counted."""
+    """An answer holds no context. `kind` is the reason that is counted."""
 
     def __init__(self, kind: str, why: str) -> None:
         super().__init__(why)
@@ -66,13 +66,13 @@ class Report:
 def with_contexts(
     trajectories: Iterable[Trajectory], answers: Answers, report: Report, tags: Mapping[str, str] = TAGS
 ) -> Iterator[Trajectory]:
-    """The trajectories, in order, with the hidden context that a model writes. What a context has already stays.
+    """Yield the trajectories, in order, with the hidden context that a model writes. What a context has already stays.
 
     An answer that cannot be read is answered with the reason, and asked for once more.
 
     Args:
         answers: of the model.
-        report: is counted in.
+        report: counts, updated with every trajectory.
         tags: `TAGS`, or `WITH_INSTRUCTION`.
     """
     rest = iter(trajectories)
@@ -94,7 +94,7 @@ def with_contexts(
 
 
 def question(trajectory: Trajectory, tags: Mapping[str, str] = TAGS) -> list[Message] | None:
-    """The conversation that asks for a context; None for a record that is too long."""
+    """Write the conversation that asks for a context; None for a record that is too long."""
     texts = {
         "beginning": write_context(trajectory.context, world=True),
         "session": write_history(trajectory.turns),
@@ -119,11 +119,10 @@ def question(trajectory: Trajectory, tags: Mapping[str, str] = TAGS) -> list[Mes
 
 
 def read_context(text: str, tags: Mapping[str, str] = TAGS) -> dict[str, str]:
-    """The fields of a context in an answer. Any text is accepted, in time linear in its length.
+    """Read the fields of a context from an answer. Any text is accepted, in time linear in its length.
 
     Raises:
-        Refused: a part is missing, too long, or holds marks of chat templates or characters that cannot be seen; or there is no
-            summary.
+        Refused: a part is missing, too long, or holds marks of chat templates or invisible characters; or the summary is empty.
     """
     fields: dict[str, str] = {}
     marks = [mark for tag in tags for mark in (f"<{tag}>", f"</{tag}>")]

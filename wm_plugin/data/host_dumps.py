@@ -1,13 +1,17 @@
-"""What hosts' dumps of rollouts lack: the tool schemas of their prompts, and what of a row is its reward.
+"""What hosts' dumps of rollouts lack: the tool schemas of their prompts, and which of a row's columns are its reward.
 
 Without the schemas a prompt that is made of a rollout is not the prompt of its training. Our trainers write a file beside the
 dump, a JSON object:
 
     {"tools": {"*": [schemas]},          every row's; or by name those of the rows whose column `wm_tools` says so
      "rewards": {"column": weight}}      TRL's columns of rewards
+
+They lack, too, which results the host made up where a call failed: an unknown tool, arguments that do not fit, an exception. A
+dump has their text alone: TRL writes an exception as `{'error': text}`, which a tool's own dict of that form looks like, too.
 """
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from wm_plugin.data.files import open_file
 from wm_plugin.data.outputs import write_text
-from wm_plugin.data.schema import Action, Tools, Trajectory, Transition
+from wm_plugin.data.schema import Action, Fields, Tools, Trajectory, Transition
 from wm_plugin.errors import UserError
 from wm_plugin.untrusted import loads, number
 
@@ -29,6 +33,14 @@ LARGEST = 1 << 24  # bytes of the file
 WARNING = (
     "call tools and carry no tool schemas, so that their prompts are not those of training; add the schemas with wm data "
     "convert --tools package.module:function or --environment NAME"
+)
+
+# the text of {"error": text}, as Python writes it
+_ERROR = re.compile(r"""\{'error': (?:'[^'\\\n]*(?:\\.[^'\\\n]*)*'|"[^"\\\n]*(?:\\.[^"\\\n]*)*")\}""")
+_VERL = (
+    "Unknown function '{}'. Available tools: [",
+    "Invalid JSON in arguments for '{}': ",
+    "Error executing tool '{}': ",
 )
 
 Schemas = Sequence[Mapping[str, Any]]
@@ -44,7 +56,7 @@ class Declared(BaseModel):
     rewards: dict[str, float] = {}
 
     def tools_of(self, row: Mapping[str, Any]) -> Schemas:
-        """The schemas of a row with these columns."""
+        """Return the schemas of a row with these columns."""
         name = row.get(COLUMN)
         return self.tools.get(name if isinstance(name, str) else EVERY) or self.tools.get(EVERY, ())
 
@@ -63,7 +75,7 @@ def save(folder: str | Path, tools: Mapping[str, Schemas], rewards: Mapping[str,
 
 
 def beside(path: Path) -> Declared:
-    """What the file in the folder of a dump says; nothing if there is none.
+    """Read the file in the folder of a dump, if there is one.
 
     Raises:
         UserError: the file holds something else.
@@ -83,7 +95,7 @@ def beside(path: Path) -> Declared:
 
 
 def reward_of(columns: Mapping[str, Any], weights: Mapping[str, float]) -> float | None:
-    """The weighted sum of a row's rewards, without those that a reward function left out; None if all are."""
+    """Return the weighted sum of a row's rewards, without those that a reward function left out; None if all are."""
     values = [(weight, number(columns.get(name))) for name, weight in weights.items()]
     kept = [weight * value for weight, value in values if value is not None]
     return sum(kept) if kept else None
@@ -98,13 +110,13 @@ def with_tools(trajectory: Trajectory, tools: Schemas) -> Trajectory:
 
 
 def name_of(schema: Mapping[str, Any]) -> str:
-    """The name of a tool, in OpenAI's form or without its envelope."""
+    """Return the name of a tool, in OpenAI's form or without its envelope."""
     function = schema.get("function")
     return str((function if isinstance(function, Mapping) else schema).get("name"))
 
 
 class Lacking:
-    """Passes trajectories or transitions through, and counts those whose agent calls tools of which there is no schema."""
+    """Passes trajectories or transitions through, and counts those whose agent calls tools that have no schema."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -117,12 +129,12 @@ class Lacking:
 
     @property
     def notes(self) -> list[str]:
-        """The warning, if there is something to warn of."""
+        """The warning, if something is lacking."""
         return warnings(self.count)
 
 
 def warnings(count: int) -> list[str]:
-    """What to say of so many rollouts without schemas: one sentence, or none."""
+    """Write a warning about so many rollouts without schemas, or nothing for none."""
     return [f"{count:,} of these rollouts {WARNING}"] if count else []
 
 
@@ -130,3 +142,27 @@ def _actions(item: Trajectory | Transition) -> Iterator[Action]:
     if isinstance(item, Transition):
         return iter([item.action])
     return (turn.action for turn in item.turns if turn.actor == "agent")
+
+
+def is_trls(text: str) -> bool:
+    """Tell whether a result has the form of a failed call under TRL."""
+    return bool(_ERROR.fullmatch(text))
+
+
+def is_verls(text: str, tool: str) -> bool:
+    """Tell whether a result of a call of `tool` is verl's text of a failed call."""
+    return any(text.startswith(beginning.format(tool)) for beginning in _VERL)
+
+
+def marked(turns: list[Fields], host: str) -> list[Fields]:
+    """Mark the results in a host's dump that the host made up, as `wm env rollout` does."""
+    for turn in turns:
+        calls: list[Any] = turn["action"].get("calls", [])
+        for observation in turn["observations"]:
+            place, text = observation.get("call"), observation["text"]
+            if place is None:
+                continue
+            if is_trls(text) if host == "trl" else is_verls(text, calls[place]["name"]):
+                observation["error"] = True
+                observation["data"] = {**observation.get("data", {}), "actions": 1, "invalid": 1}
+    return turns

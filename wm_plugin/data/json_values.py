@@ -1,16 +1,16 @@
-"""JSON values that become a record's fields: checked, so that they come back from our own files as they went in."""
+"""JSON values that become a record's fields: checked, so that they come back from a file as they were."""
 
 import math
 from typing import Any
 
 from wm_plugin.untrusted import deeper, measure
 
-DEEPEST = 200  # levels of a JSON value: pydantic writes no more than 255, and our own come on top
+DEEPEST = 200  # levels of a JSON value: pydantic writes 255, and a record has levels of its own
 _SIMPLE = frozenset({str, int, bool, type(None)})
 
 
 def checked(value: Any) -> Any:
-    """A JSON value that our files can hold: infinities and NaN become the strings as which they are written.
+    """Return a JSON value that files can hold: infinities and NaN become the strings as which they are written.
 
     Raises:
         ValueError: it is nested too deeply.
@@ -26,12 +26,12 @@ def checked(value: Any) -> Any:
 
 
 def too_deep(value: Any) -> bool:
-    """Whether a value has more than `DEEPEST` levels."""
+    """Tell whether a value has more than `DEEPEST` levels."""
     return deeper(value, DEEPEST)
 
 
 def finite(value: Any) -> Any:
-    """A value with "NaN", "Infinity" and "-Infinity" in place of such numbers."""
+    """Return a value with "NaN", "Infinity" and "-Infinity" in place of such numbers."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, dict):

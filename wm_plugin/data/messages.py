@@ -12,9 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from wm_plugin.data.errors import RowError
-from wm_plugin.data.fields import Fields
 from wm_plugin.data.json_values import DEEPEST, too_deep
-from wm_plugin.data.schema import Action, Actor
+from wm_plugin.data.schema import Action, Actor, Fields
 from wm_plugin.data.thoughts import joined, split
 from wm_plugin.errors import shown
 from wm_plugin.tokens.message import Message
@@ -66,7 +65,7 @@ class Conversation:
         return "\n\n".join(self.opening)
 
     def add(self, message: Any, number: int) -> None:
-        """The next message of the conversation.
+        """Add the next message of the conversation.
 
         Raises:
             RowError: it is not a message, or a result that answers no call. The error names the message by its `number`.
@@ -93,14 +92,14 @@ class Conversation:
                 self.system.append(text)
 
     def fields(self) -> list[Fields]:
-        """The turns as fields, to be validated together with their trajectory, which is faster than one by one."""
+        """Return the turns as fields, to be validated together with their trajectory, which is faster than one by one."""
         return [turn.close() for turn in self.turns]
 
     @property
     def rest(self) -> dict[str, Any]:
         """The keys of messages that have no field, for the metadata: `message_data`, by the message's number from 1 on.
 
-        They are not stored in the turns, because a transition's history repeats its turns. Empty if there are none.
+        They are not stored in the turns, because a transition's history repeats its turns.
         """
         return {"message_data": self._rest} if self._rest else {}
 
@@ -166,7 +165,7 @@ class _Open:
         return len(self.results) < len(self.calls)
 
     def close(self) -> Fields:
-        """The turn's fields, with the results in the order of their calls before all other observations.
+        """Return the turn's fields, with the results in the order of their calls before all other observations.
 
         A result belongs to the call of its id, else to the next call without a result: old formats have no ids, and real files
         repeat them.
@@ -206,7 +205,7 @@ def _observation(message: Message, call: int, name: str) -> Fields:
 
 
 def call_id_of(message: Message) -> str | None:
-    """The id of the call that a result answers, under any of the keys that formats use; None if there is none."""
+    """Return the id of the call that a result answers, under any of the keys that formats use; None if there is none."""
     for key in ("tool_call_id", "id"):
         if isinstance(identity := message.get(key), (str, int)):
             return str(identity)
@@ -215,7 +214,7 @@ def call_id_of(message: Message) -> str | None:
 
 
 def text_of(content: Any) -> str:
-    """A message's content as text. Text parts are joined, other JSON values are written as JSON, None is empty."""
+    """Return a message's content as text. Text parts are joined, other JSON values are written as JSON, None is empty."""
     if isinstance(content, str):
         return content
     if content is None:
@@ -226,7 +225,7 @@ def text_of(content: Any) -> str:
 
 
 def arguments_of(value: Any) -> Any:
-    """A call's arguments as a JSON value. Text that is not JSON, or too deeply nested, stays text."""
+    """Return a call's arguments as a JSON value. Text that is not JSON, or too deeply nested, stays text."""
     if not isinstance(value, str):
         return value
     try:
@@ -237,14 +236,14 @@ def arguments_of(value: Any) -> Any:
 
 
 def flag_of(value: Any) -> bool | None:
-    """A boolean that may be written as a string or a number; None for anything else."""
+    """Read a boolean that may be written as a string or a number; None for anything else."""
     if isinstance(value, str):
         return {"true": True, "false": False, "1": True, "0": False}.get(value.strip().lower())
     return bool(value) if isinstance(value, bool) or value in (0, 1) else None
 
 
 def action_of(message: Mapping[str, Any], number: int = 1) -> Action:
-    """The action in a message.
+    """Read the action of a message.
 
     Args:
         number: the message's number, for the error.

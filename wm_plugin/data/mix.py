@@ -3,7 +3,7 @@
 Word2World (section 7.2) compares agents that are fine-tuned alike on real trajectories, on synthetic ones, and on both; the
 early-experience baselines of RWML (section 3.1) train on transitions or reflections together with the expert's own turns.
 
-A draw depends only on the seed and on what is drawn, by its identity: a smaller one is a subset of a larger one, and neither
+A draw depends only on the seed and on the identity of what is drawn: a smaller one is a subset of a larger one, and neither
 other files nor the order of a file change which ones are drawn.
 """
 
@@ -26,7 +26,7 @@ from wm_plugin.data.transitions import holds_transitions, identity
 from wm_plugin.data.write import SUFFIXES, write
 from wm_plugin.errors import UserError, shown
 
-_NAMES = 40  # of columns that a line has room for, and letters of one
+MAX_LISTED_NAMES = 40  # columns in an error, and characters of one
 _Drawn = tuple[str, int, Any]  # its rank, its place in the file, and itself
 
 
@@ -128,14 +128,14 @@ def mix(
 
 
 def _form(path: Path) -> str:
-    """`trajectories`, or `rows`: everything else that is written as it is."""
+    """Tell what a file holds: `trajectories`, or `rows`, which are written as they are."""
     if holds_transitions(path):
         raise UserError(f"{path} holds transitions; build rows of them first: wm data build --as rwml-sft")
     return "trajectories" if own.matches(files.head(path)) else "rows"
 
 
 def _check_columns(sources: Sequence[str | Path], columns: Sequence[set[str]]) -> None:
-    """Readers put null where a row lacks a column: a trainer would take such rows for others than they are."""
+    """Refuse rows of other columns: readers put null where a row lacks one, and a trainer would take such rows for others."""
     kinds = {tuple(sorted(names)): str(source) for source, names in zip(sources, columns, strict=True)}
     if len(kinds) > 1:
         listed = "; ".join(f"{source} has {_listed(names)}" for names, source in kinds.items())
@@ -143,7 +143,7 @@ def _check_columns(sources: Sequence[str | Path], columns: Sequence[set[str]]) -
 
 
 def _read(path: Path, what: str, successful: bool, part: Part, columns: set[str]) -> Iterator[tuple[str, Any]]:
-    """Everything in a file that may be drawn, each with its identity. The names of rows' columns are added to `columns`."""
+    """Yield everything in a file that may be drawn, each with its identity. The names of rows' columns are added to `columns`."""
     if what == "rows":
         for record in files.records(path, files.head(path)):
             if record.error is not None:
@@ -163,7 +163,7 @@ def _read(path: Path, what: str, successful: bool, part: Part, columns: set[str]
 
 
 def _draw(entries: Iterable[tuple[str, Any]], count: int | None, seed: int) -> list[_Drawn]:
-    """The `count` entries of the lowest ranks. Those of one identity are told apart by their order."""
+    """Draw the `count` entries of the lowest ranks. Those of one identity are told apart by their order."""
     seen: Counter[str] = Counter()
 
     def ranked() -> Iterator[_Drawn]:
@@ -180,8 +180,7 @@ def _rank(seed: int | str, name: str) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """The names of columns, which others wrote, as a line has room for them."""
-    more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
-    return (
-        ", ".join(name if name.isprintable() and len(name) < _NAMES else shown(name) for name in names[:_NAMES]) + more
-    )
+    """Write the names of columns as a line has room for them."""
+    most = MAX_LISTED_NAMES
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(name if name.isprintable() and len(name) < most else shown(name) for name in names[:most]) + more

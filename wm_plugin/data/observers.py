@@ -1,7 +1,7 @@
 """What a world says of its rollouts, for dumps of hosts, which write every answer to a call as a tool's result and no schemas.
 
-Which answers are a user's or the environment's, which ones answer an invalid action, and which tools there are, is what the
-environment's class declares (`environments.kit.protocol`).
+An environment's class declares which answers are a user's or the environment's, which ones answer an invalid action, and which
+tools there are (`worlds.kit.protocol`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,9 +19,9 @@ class Observed:
 
     Args:
         kinds: who is observed, by tool.
-        refusals: by tool, how answers to an invalid action begin. Such an answer gets the counts that our own rollouts have,
-            `data["invalid"]` of `data["actions"]`, and so does every other answer of these tools. One that counts its invalid
-            actions itself ("Invalid: 1 of 2") is left to `Filter`.
+        refusals: by tool, how answers to an invalid action begin. Every answer of these tools gets the counts that
+            `wm env rollout` writes, `data["invalid"]` of `data["actions"]`. One that counts its invalid actions itself
+            ("Invalid: 1 of 2") is left to `Filter`.
         tools: the schemas of each world, for a context without any. Of several worlds, those that have the most of the tools
             that the agent calls.
     """

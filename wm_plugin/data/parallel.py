@@ -1,7 +1,7 @@
-"""Conversion in several processes, with the same output as in one, byte for byte.
+"""Convert in several processes, with the same output as in one, byte for byte.
 
 Files of lines are cut into ranges; any other file is one part. A process converts a part into a file of its own, and these files
-are joined in order, so that memory stays that of one part per process whatever the size of the sources.
+are joined in order.
 """
 
 import multiprocessing
@@ -13,7 +13,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, suppress
-from itertools import islice
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -44,7 +43,7 @@ def convert(
 
     Args:
         size: approximate bytes of a range of lines.
-        make: as in `read_rows`; other processes get it, so it must be picklable.
+        make: as in `read_rows`; picklable.
         watch: passes finished parts through in order, for a progress bar.
 
     Raises:
@@ -63,9 +62,7 @@ def convert(
                 counts.merge(part_counts)
                 if rejected.exists():
                     with rejected.open("rb") as file:
-                        for line in islice(file, part_counts.rejects_written):
-                            reject_file.write(line)
-                    reject_file.full |= part_counts.rejects_written < part_counts.rejected.total()
+                        shutil.copyfileobj(file, reject_file, 1 << 20)
                     rejected.unlink()
                 yield kept
                 kept.unlink()

@@ -20,11 +20,7 @@ VERSION = 1  # of the folder's layout
 
 
 class Repeatable(Generic[T]):
-    """Rows that can be iterated more than once without being in memory.
-
-    Args:
-        rows: makes a new iterator from the first row.
-    """
+    """Rows that can be iterated more than once without being in memory. `rows` makes a new iterator from the first row."""
 
     def __init__(self, rows: Callable[[], Iterator[T]]) -> None:
         self._rows = rows
@@ -45,7 +41,7 @@ def predictions(
     stage: str = "rl",
     thinking: bool = True,
 ) -> Iterator[tuple[Transition, list[str]]]:
-    """Each transition with k raw outputs (fewer where the predictor could not get them), in order.
+    """Yield each transition with k raw outputs (fewer where the predictor could not get them), in order.
 
     They are stored in `folder`, in shards of about `shard_size` transitions that are written completely or not at all. After a
     kill the same call resumes and repeats at most one shard. A shard depends only on the settings and its number, so that the

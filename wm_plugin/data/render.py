@@ -26,7 +26,7 @@ _OBSERVERS = {"user": "User", "environment": "Environment"}
 
 
 def write_call(call: Call) -> str:
-    """`name({"key": "value"})`; arguments that are not JSON stay as they are."""
+    """Write `name({"key": "value"})`; arguments that are not JSON stay as they are."""
     if call.arguments is None:
         return f"{call.name}()"
     arguments = call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments, ensure_ascii=False)
@@ -66,7 +66,7 @@ def _instructions(action: Action, told: Sequence[Observation]) -> str:
 
 
 def write_observer(action: Action, observation: Observation) -> str:
-    """The observation to predict, as part of a sentence: `the result of search`, `the user's reply`."""
+    """Write the observation to predict as part of a sentence: `the result of search`, `the user's reply`."""
     if observation.kind == "user":
         return "the user's reply"
     if observation.kind == "environment":
@@ -78,12 +78,12 @@ def write_observer(action: Action, observation: Observation) -> str:
 
 
 def write_history(turns: Sequence[Turn], first: int = 0) -> str:
-    """Turns as text, in order; `first` is the 0-based number of the first of them in its trajectory."""
+    """Write turns as text, in order; `first` is the 0-based number of the first of them in its trajectory."""
     return "\n\n".join(block for n, turn in enumerate(turns, first + 1) for block in _blocks(turn, f" (turn {n})"))
 
 
 def sides(turns: Sequence[Turn], texts: Sequence[Sequence[str]]) -> Iterator[tuple[Side, str]]:
-    """Turns as a dialogue between an actor and the world.
+    """Yield turns as a dialogue between an actor and the world.
 
     The agent's action and a single observation have no heading. Several observations have one each, and so have the user's own
     calls, which do not answer the agent.
@@ -104,13 +104,12 @@ def sides(turns: Sequence[Turn], texts: Sequence[Sequence[str]]) -> Iterator[tup
 
 
 def separated(text: str, observations: Sequence[Observation]) -> list[str]:
-    """The texts of a turn's observations from the one text that `sides` makes of them.
+    """Split the one text that `sides` makes of a turn's observations into a text for each.
+
+    Without the headings everything is the first one's.
 
     Args:
         observations: as they have headings; their texts are not used.
-
-    Returns:
-        A text for each. If the headings are not there, everything is the first one's.
     """
     whole = [text, *[""] * (len(observations) - 1)]
     if len(observations) < 2:
@@ -129,7 +128,7 @@ def separated(text: str, observations: Sequence[Observation]) -> list[str]:
 
 
 def write_context(context: Context, *, world: Shown = False) -> str:
-    """The parts of a context, each under its heading; empty ones are left out.
+    """Write the parts of a context, each under its heading; empty ones are left out.
 
     Args:
         world: what of the state to write; only a world model may read more than False gives (`hidden.Shown`).

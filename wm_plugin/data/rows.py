@@ -37,7 +37,7 @@ _NEEDS_TOKENS = "neither host can leave an assistant's message out: give a token
 
 
 def sft_row(sample: Sample, host: str, *, single: bool) -> Row:
-    """A row of messages for fine-tuning.
+    """Make a row of messages for fine-tuning.
 
     Args:
         single: whether the kind counts only its last message. TRL then gets `prompt` and `completion`.
@@ -62,12 +62,12 @@ def sft_row(sample: Sample, host: str, *, single: bool) -> Row:
 
 
 def token_row(tokens: Tokens, host: str) -> Row:
-    """A row of tokens for fine-tuning: the ids and a mask, 1 = the token counts."""
+    """Make a row of tokens for fine-tuning: the ids and a mask, 1 = the token counts."""
     return {"input_ids": tokens.ids, _MASKS[host]: tokens.mask}
 
 
 def rl_row(sample: Sample, host: str, *, index: int, split: str, data_source: str) -> Row:
-    """A row for RL. The sample's messages are the prompt, and its columns hold the `target`.
+    """Make a row for RL. The sample's messages are the prompt, and its columns hold the `target`.
 
     TRL passes all columns to rewards by name; verl passes `reward_model.ground_truth` and `extra_info`.
     """
@@ -164,7 +164,7 @@ def _write_parquet(rows: Iterable[Row], path: Path) -> int:
 
 
 def _schema(batch: list[Row], names: list[str]) -> Any:
-    """The schema of the first rows. What holds only nulls is text; token ids and masks get small integers."""
+    """Return the schema of the first rows. What holds only nulls is text; token ids and masks get small integers."""
     pyarrow, _ = pyarrow_modules()
     fields = []
     for name in names:
@@ -179,7 +179,7 @@ def _schema(batch: list[Row], names: list[str]) -> Any:
 
 
 def _without_nulls(kind: Any) -> Any:
-    """A type in which text stands for null, at any depth: the rows of later batches may have values there."""
+    """Replace null by text in a type, at any depth: the rows of later batches may have values there."""
     pyarrow, _ = pyarrow_modules()
     if pyarrow.types.is_null(kind):
         return pyarrow.string()
@@ -191,7 +191,7 @@ def _without_nulls(kind: Any) -> Any:
 
 
 def _bare(value: Any, name: str) -> Any:
-    """A value without the nulls that parquet adds to messages."""
+    """Return a value without the nulls that parquet adds to messages."""
     if name in ("messages", "prompt", "completion"):
         return [{key: item for key, item in message.items() if item is not None} for message in value]
     return value
@@ -202,7 +202,7 @@ def _speaks(message: Mapping[str, Any]) -> bool:
 
 
 def _plain(message: Message) -> Message:
-    """A message with arguments as JSON text, as in OpenAI's API: in parquet, objects would get each other's keys."""
+    """Return a message with arguments as JSON text, as in OpenAI's API: in parquet, objects would get each other's keys."""
     calls = message.get("tool_calls")
     if not calls:
         return {key: value for key, value in message.items() if key != "tool_calls"}

@@ -19,12 +19,13 @@ from wm_plugin.data.json_values import checked, finite
 
 VERSION = 1  # of our own files; a later version is refused
 
+Fields = dict[str, Any]  # of a record, before they are validated; the records in it are dicts too
 Kind = Literal["tool", "user", "environment"]
 Actor = Literal["agent", "user"]
 
 
 def _checked_tools(tools: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
-    """`checked` tool schemas. A file repeats them in every row, so schemas that equal the row's before are not checked again."""
+    """Check tool schemas. A file repeats them in every row, so schemas that equal the row's before are not checked again."""
     global _last_tools
     if tools == _last_tools:
         return tools
@@ -50,7 +51,7 @@ class Record(BaseModel):
     fields_to_write = property(attrgetter("__dict__"))
 
     def to_bytes(self) -> bytes:
-        """The record as one line of JSON. Half surrogate pairs, from texts cut between UTF-16 units, are written as escapes."""
+        """Write the record as one line of JSON. Half surrogate pairs, from texts cut between UTF-16 units, become escapes."""
         try:
             if math.isfinite(getattr(self, "reward", None) or 0.0):  # orjson writes an infinite number as null
                 return orjson.dumps(self, default=_FIELDS)
@@ -114,7 +115,7 @@ class Context(Record):
     initial_state: str = ""  # the first observation, or the user's first message
     demonstrations: tuple[str, ...] = ()
     simulation_instruction: str = ""
-    # For the world model alone: no agent and no judge sees these (`trajectories.hidden`).
+    # For the world model alone: no agent and no judge sees these (`data.hidden`).
     world_context: str = ""  # the hidden state before the first turn: the data
     permissions: str = ""  # who may do what
     availability: str = ""  # which services, tools and goods are there, and which are not
@@ -143,7 +144,7 @@ class Trajectory(Record):
     version: Annotated[int, Field(ge=1)] = VERSION
 
     def observed(self) -> Iterator[tuple[int, int, Observation]]:
-        """The observations that follow the agent's own actions: (turn, index in the turn, observation)."""
+        """Yield the observations that follow the agent's own actions: (turn, index in the turn, observation)."""
         for number, turn in enumerate(self.turns):
             if turn.actor == "agent":
                 for index, observation in enumerate(turn.observations):
@@ -184,10 +185,10 @@ class Line(Record):
     source: Source | None = None
 
     def expanded(self) -> Iterator[Transition]:
-        """The transitions themselves.
+        """Yield the transitions themselves.
 
         Raises:
-            RowError: one refers to a turn or an observation that is not there.
+            RowError: one refers to a turn or an observation that the line does not have.
         """
         for reference in self.transitions:
             end = reference.turn - self.first
@@ -213,7 +214,7 @@ class Line(Record):
 
 
 def misfit(error: ValidationError | RecursionError) -> str:
-    """The first reason why a record does not fit the schema, in one line: the field, and what is wrong with it."""
+    """Say the first reason why a record does not fit the schema, in one line: the field, and what is wrong with it."""
     if isinstance(error, RecursionError):
         return "nested too deeply"
     first = error.errors(include_url=False, include_input=False)[0]

@@ -23,7 +23,7 @@ NO_MODEL = (
 def score(
     predictions: Iterable[tuple[Transition, list[str]]], reward: Reward, prompts: Prompts
 ) -> Iterator[tuple[Transition, list[str], list[float | None]]]:
-    """Each transition with its outputs and their scores, in order.
+    """Yield each transition with its outputs and their scores, in order.
 
     A score is None if the output holds no prediction, or if the reward gives None or NaN. The reward gets the prediction without
     the thought before it. Its columns are `observer`, `tool`, `task_id`, and those of `columns.reward_columns`.
@@ -58,7 +58,7 @@ def score(
 
 
 def columns_of(transition: Transition, domain: str) -> dict[str, Any]:
-    """The columns that a reward gets with a transition's predictions."""
+    """Return the columns that a reward gets with a transition's predictions."""
     return {
         "observer": transition.observation.kind,
         "tool": transition.observation.tool or "",
@@ -68,7 +68,7 @@ def columns_of(transition: Transition, domain: str) -> dict[str, Any]:
 
 
 def truth(transition: Transition, prompts: Prompts) -> str:
-    """The observation in the form of a prediction: extracted from the label that the prompts ask for."""
+    """Return the observation in the form of a prediction: extracted from the label that the prompts ask for."""
     try:
         label = extract(target(transition.observation, prompts), prompts.tag).prediction
     except RowError:  # the observation holds the tags themselves
@@ -82,7 +82,7 @@ def real_valued(
     embedding_server: str | None = None,
     arguments: Mapping[str, Any] | None = None,
 ) -> Reward:
-    """A reward by name, as a real-valued similarity: the cosine and the ROUGE score without threshold and rounding.
+    """Make a reward by name, as a real-valued similarity: the cosine and the ROUGE score without threshold and rounding.
 
     `rwml` is ROUGE for tools' results and the cosine for everything else. The user's own reward is `package.module:NAME`.
 

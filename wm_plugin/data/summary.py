@@ -113,7 +113,7 @@ class Summary:
             self.samples[place : place + 1] = [sample]
 
     def as_dict(self) -> dict[str, Any]:
-        """The figures, ready for JSON. A share is None where there is nothing to count."""
+        """Return the figures, ready for JSON. A share is None where there is nothing to count."""
         lengths = array("Q")
         for tool in self.tools.values():
             lengths.extend(tool.lengths)
@@ -149,7 +149,7 @@ class Summary:
 
 
 def spread(values: Iterable[int]) -> dict[str, float] | None:
-    """Minimum, median, 95th percentile (nearest rank) and maximum; None of nothing."""
+    """Return minimum, median, 95th percentile (nearest rank) and maximum; None without values."""
     ordered = sorted(values)
     if not ordered:
         return None

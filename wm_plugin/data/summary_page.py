@@ -16,7 +16,7 @@ _MOST_TOOLS = 50  # of one dataset
 
 
 def rows(figures: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The figures of `Summary.as_dict` as lines of a table."""
+    """Return the figures of `Summary.as_dict` as lines of a table."""
     observed = ", ".join(f"{count:,} {kind}" for kind, count in figures["observations"].items() if count)
     transitions = figures["transitions"]
     lines = [
@@ -41,19 +41,19 @@ def rows(figures: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def number(value: float | None) -> str:
-    """A number for people; "-" for None."""
+    """Write a number for people; "-" for None."""
     return "-" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:.3f}"
 
 
 def share(value: float | None, whole: int | None = None) -> str:
-    """A share in percent, and in brackets the counts if it is a share of `whole` things; "-" for None."""
+    """Write a share in percent, and in brackets the counts if it is a share of `whole` things; "-" for None."""
     if value is None:
         return "-"
     return f"{value:.1%}" + ("" if whole is None else f" ({round(value * whole):,} of {whole:,})")
 
 
 def lengths(spread: Mapping[str, float] | None) -> str:
-    """A `spread` as text: the median, and in brackets the smallest and largest value."""
+    """Write a `spread` as text: the median, and in brackets the smallest and largest value."""
     if spread is None:
         return "-"
     return f"{spread['median']:,.0f} ({spread['min']:,.0f} to {spread['max']:,.0f}, 95% up to {spread['p95']:,.0f})"
@@ -87,7 +87,7 @@ def write_page(summaries: Mapping[str, tuple[Summary, Mapping[str, Any]]], path:
 
 
 def _lead(name: str, figures: Mapping[str, Any]) -> str:
-    """One sentence about a dataset."""
+    """Write one sentence about a dataset."""
     trajectories, transitions = figures["trajectories"], figures["transitions"]
     subject = f"{trajectories:,} trajector{'y' if trajectories == 1 else 'ies'} with " if trajectories else ""
     sentence = f"{subject}{transitions:,} transition{'' if transitions == 1 else 's'}"
@@ -100,7 +100,7 @@ def _lead(name: str, figures: Mapping[str, Any]) -> str:
 
 
 def _dataset(figures: Mapping[str, Any]) -> dict[str, Any]:
-    """The tables of one dataset."""
+    """Return the tables of one dataset."""
     transitions = figures["transitions"]
     tools = list(figures["tools"].items())
     return {

@@ -1,23 +1,22 @@
 """Thoughts in an assistant's content, as servers without a reasoning parser leave them: no part of the action.
 
-A world is told the action and not the thought. The thought becomes `Action.thought` with its tags, by which it is known that it
-stood in the content, so that `content_of` gives back the content as it was, for the agent's own prompts. A thought that was
-recorded apart has no tags.
+A world gets the action and not the thought. The thought becomes `Action.thought` with its tags, which tell that it stood in the
+content, so that `content_of` gives back the content as it was, for the agent's own prompts. A thought that was recorded apart has
+no tags.
 
 * A thought ends at the last `</think>`. Its `<think>` may be missing: some chat templates put it into the prompt.
 * A `<think>` after that is never closed, and all that follows it is thought, too.
 * Inside `<tool_call>…</tool_call>` neither counts: it is an argument.
 """
 
-from wm_plugin.data.fields import Fields
-from wm_plugin.data.schema import Action
+from wm_plugin.data.schema import Action, Fields
 
 OPEN, CLOSE = "<think>", "</think>"
 _CALL, _CALL_END = "<tool_call>", "</tool_call>"
 
 
 def split(content: str) -> tuple[str | None, str]:
-    """A content's thought, with its tags, and the action, in time linear in its length; None if there is no thought in it."""
+    """Split a content into its thought, with its tags, and the action; None without a thought. Time is linear in its length."""
     end = _last_end(content) if CLOSE in content else 0
     while end and end < len(content) and content[end].isspace():
         end += 1
@@ -28,7 +27,7 @@ def split(content: str) -> tuple[str | None, str]:
 
 
 def content_of(action: Action) -> str:
-    """The content of an assistant's message: the action's text, with the thought if it stood there."""
+    """Return the content of an assistant's message: the action's text, with the thought if it stood there."""
     if not is_inline(action.thought):
         return action.text
     thought = action.thought or ""
@@ -40,22 +39,22 @@ def content_of(action: Action) -> str:
 
 
 def is_inline(thought: str | None) -> bool:
-    """Whether a thought stood in the content."""
+    """Tell whether a thought stood in the content."""
     return thought is not None and (CLOSE in thought or thought.startswith(OPEN))
 
 
 def words(thought: str | None) -> str:
-    """A thought without its tags."""
+    """Return a thought without its tags."""
     return (thought or "").replace(OPEN, "").replace(CLOSE, "").strip()
 
 
 def joined(*thoughts: str | None) -> str | None:
-    """Thoughts from several places as one."""
+    """Join thoughts from several places."""
     return "\n\n".join(filter(None, thoughts)) or None
 
 
 def react(text: str) -> Fields:
-    """The fields of an action that may stand after `Action:`, as in AgentGym's rollouts, with the thought before it."""
+    """Read an action that may stand after `Action:`, as in AgentGym's rollouts, with the thought before it."""
     inline, said = split(text)
     thought, mark, action = said.rpartition("Action:")
     return (
@@ -66,7 +65,7 @@ def react(text: str) -> Fields:
 
 
 def _last_end(content: str) -> int:
-    """The end of the last `</think>` outside of calls; 0 if there is none."""
+    """Find the end of the last `</think>` outside of calls; 0 without one."""
     last, place, calls = -1, 0, True
     while calls:
         start = content.find(_CALL, place)

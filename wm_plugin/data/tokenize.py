@@ -1,4 +1,4 @@
-"""Tokenises samples: token ids and a loss mask that are the same for every host.
+"""Tokenise samples: token ids and a loss mask that are the same for every host.
 
 The hosts tokenise conversations differently: one message by message, one everything after the prompt, one by marks that few
 templates have. None can exclude a single turn. Here the chat template renders the whole conversation, which is tokenised once, as
@@ -64,7 +64,7 @@ class Tokeniser:
         self._end: str | None = None  # of a turn without calls
 
     def __call__(self, sample: Sample) -> Tokens:
-        """A sample's tokens.
+        """Tokenise a sample.
 
         Raises:
             UserError: the template fails on the sample, or changes the contents that count.
@@ -81,7 +81,7 @@ class Tokeniser:
         return Tokens(list(ids), mask)
 
     def prompt_length(self, messages: Sequence[Message], tools: Sequence[Any] = ()) -> int:
-        """The number of tokens of a prompt, with the header of the turn to be generated.
+        """Count the tokens of a prompt, with the header of the turn to be generated.
 
         Raises:
             UserError: the template fails on the prompt.
@@ -93,7 +93,7 @@ class Tokeniser:
     def _regions(
         self, messages: list[Message], counted: Sequence[int], tools: Sequence[Any], text: str
     ) -> list[tuple[int, int]]:
-        """The characters [start, end) of the text that count."""
+        """Find the characters [start, end) of the text that count."""
         plain = [number for number in counted if not _more_than_content(messages[number])]
         together = self._together(messages, plain, tools, text)
         return [
@@ -103,7 +103,7 @@ class Tokeniser:
     def _together(
         self, messages: list[Message], numbers: Sequence[int], tools: Sequence[Any], text: str
     ) -> dict[int, tuple[int, int]]:
-        """The regions of messages without calls and thoughts, from one rendering; empty if it does not reproduce the text."""
+        """Find the regions of messages without calls and thoughts by one rendering; none if it does not reproduce the text."""
         if not numbers:
             return {}
         rest = self._chat.render(_masked(messages, numbers), tools=tools)
@@ -119,7 +119,7 @@ class Tokeniser:
         return regions if again + rest == text else {}
 
     def _alone(self, messages: list[Message], number: int, tools: Sequence[Any], text: str) -> tuple[int, int]:
-        """The region of one message: the text between the parts before and after it that do not depend on its content."""
+        """Find the region of one message: the text between the parts before and after it that do not depend on its content."""
         message = messages[number]
         masked = self._chat.render(_masked(messages, [number]), tools=tools)
         before, sentinel, after = masked.partition(_SENTINEL.format(number))
@@ -148,7 +148,7 @@ class Tokeniser:
     def _without_content(
         self, messages: list[Message], number: int, tools: Sequence[Any], text: str
     ) -> tuple[int, int]:
-        """The region of a message with calls, for a template that writes no content beside them."""
+        """Find the region of a message with calls, for a template that writes no content beside them."""
         message = messages[number]
         before = self._header
         if number:
@@ -162,7 +162,7 @@ class Tokeniser:
         return len(before), len(before) + len(whole)
 
     def _writes_calls(self, message: Message, tools: Sequence[Any]) -> bool:
-        """Whether other calls would be written differently.
+        """Tell whether other calls would be written differently.
 
         How a template writes them is up to it: a compact one may leave out the name of the only tool, or write a letter for an
         argument's value.
@@ -178,7 +178,7 @@ class Tokeniser:
         return True
 
     def _end_of(self, message: Message) -> str:
-        """The text that the template writes after a message's content: its calls and the end of the turn."""
+        """Return the text that the template writes after a message's content: its calls and the end of the turn."""
         if not message.get("tool_calls") and self._end is not None:
             return self._end
         probe = self._chat.render([_QUESTION, *_masked([message], [0])])
@@ -193,7 +193,7 @@ def _more_than_content(message: Message) -> bool:
 
 
 def _other_calls(calls: Sequence[Mapping[str, Any]], tools: Sequence[Any]) -> Iterator[list[Any]]:
-    """A message's calls with one thing changed: an argument, the name if there are several tools, or a call left out."""
+    """Yield a message's calls with one thing changed: an argument, the name if there are several tools, or a call left out."""
     schemas = [tool.get("function", tool) for tool in tools]
     names = {
         schema["name"] for schema in schemas if isinstance(schema, Mapping) and isinstance(schema.get("name"), str)

@@ -24,8 +24,8 @@ from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.objectives.information import statistics
 
 SAMPLINGS = ("all", "one", "bench")
-_BENCH = 5  # the first, the last and three uniform ones
-_HALF = 0.5  # of which so many are kept
+_BENCH = 5  # turns: the first, the last and three uniform ones
+_HALF = 0.5  # the share of them that is kept
 
 
 def expand(
@@ -37,7 +37,7 @@ def expand(
     count: Callable[[str], int] | None = None,
     seed: int = 0,
 ) -> Iterator[Transition]:
-    """The transitions of trajectories, in order.
+    """Yield the transitions of trajectories, in order.
 
     `bench` samples as AgentWorldBench does: the first, the last and three more turns at random, then half of these. Of the
     domains with screens (android, web, os) the paper says only that it took harder turns: here they are the five whose
@@ -84,12 +84,9 @@ def expand(
 
 
 def one_each(path: str | Path, seed: int = 0) -> Iterator[Transition]:
-    """One transition of each trajectory in a file of transitions: of all its turns the one that `expand` draws by this seed.
+    """Yield one transition of each trajectory in a file of transitions: the one that `expand` draws by this seed.
 
     The file is read twice.
-
-    Raises:
-        UserError: as `read_transitions`.
     """
     counts = Counter(transition.trajectory for transition in read_transitions(path))
     drawn = {name: _rng(seed, name).randrange(count) for name, count in counts.items()}
@@ -116,7 +113,7 @@ def _with_domain(trajectory: Trajectory) -> Trajectory:
 
 
 def with_success(trajectory: Trajectory) -> Trajectory:
-    """The trajectory, with the mark `data["success"]` at the agent's last observation if it is a success without such a mark."""
+    """Mark the agent's last observation with `data["success"]` if the trajectory is a success without such a mark."""
     observed = list(trajectory.observed())
     if not trajectory.success or not observed or any(one.data.get("success") is True for _, _, one in observed):
         return trajectory
@@ -131,7 +128,7 @@ def with_success(trajectory: Trajectory) -> Trajectory:
 def transition(
     trajectory: Trajectory, number: int, observation: Observation, *, name: str, first: int = 0
 ) -> Transition:
-    """The transition to an observation of turn `number`.
+    """Make the transition to an observation of turn `number`.
 
     Args:
         name: the trajectory's `identity`.
@@ -152,7 +149,7 @@ def transition(
 def _starts(
     turns: Sequence[Turn], history: int | None, history_tokens: int | None, count: Callable[[str], int] | None
 ) -> Callable[[int], int]:
-    """A function from a turn's number to the number of the first turn of its history."""
+    """Return a function from a turn's number to the number of the first turn of its history."""
     if history_tokens is None or count is None:
         return lambda number: 0 if history is None else max(0, number - history)
     limit, tokens = history_tokens, cache(lambda number: _tokens(turns[number], count))
@@ -184,13 +181,13 @@ def _draw(count: int, turns: str, rng: random.Random) -> Iterable[int]:
 
 
 def _hardest(texts: Sequence[str]) -> list[int]:
-    """The observations with the most new words against the one before, in order."""
+    """Return the observations with the most new words against the one before, in order."""
     new = [statistics(before, text).novelty for before, text in zip(["", *texts], texts, strict=False)]
     return sorted(sorted(range(len(texts)), key=lambda index: -new[index])[:_BENCH])
 
 
 def identity(trajectory: Trajectory) -> str:
-    """A trajectory's name: the same in every run over the same files, and different for every trajectory of them."""
+    """Return a trajectory's name: the same in every run over the same files, and different for every trajectory of them."""
     source = trajectory.source
     if source is None:
         digest = hashlib.sha256(b"\n".join(turn.to_bytes() for turn in trajectory.turns))
@@ -199,7 +196,7 @@ def identity(trajectory: Trajectory) -> str:
 
 
 def is_validation(trajectory: Trajectory, share: float, seed: int = 0) -> bool:
-    """Whether a trajectory's task belongs to the validation split, which gets `share` of the tasks.
+    """Tell whether a trajectory's task belongs to the validation split, which gets `share` of the tasks.
 
     The draw depends only on the task and the seed: other files, another order or more data do not move a task to the other side.
     A trajectory without a task counts as a task of its own.
@@ -214,7 +211,7 @@ def is_validation(trajectory: Trajectory, share: float, seed: int = 0) -> bool:
 
 
 def pool_of(trajectory: Trajectory, shares: Mapping[str, float], seed: int = 0) -> str | None:
-    """The pool that a trajectory's task belongs to, each with its share of the tasks; None where the shares leave a rest.
+    """Return the pool that a trajectory's task belongs to, each with its share of the tasks; None where the shares leave a rest.
 
     Drawn as `is_validation` draws, so that the pools of training stages have no task in common (Qwen-AgentWorld, section 3.1).
     """
@@ -227,7 +224,7 @@ def pool_of(trajectory: Trajectory, shares: Mapping[str, float], seed: int = 0) 
 
 
 def holds_transitions(path: str | Path) -> bool:
-    """Whether a file holds transitions, judged by its first record.
+    """Tell by its first record whether a file holds transitions.
 
     Raises:
         UserError: the file does not exist, is empty or is not JSON.
@@ -241,16 +238,12 @@ def holds_transitions(path: str | Path) -> bool:
 
 
 def transitions_in(path: str | Path) -> Iterator[Transition]:
-    """The transitions of a file: as they are, or those of all turns of its trajectories.
-
-    Raises:
-        UserError: as `read_transitions` and `read`.
-    """
+    """Yield the transitions of a file: as they are, or those of all turns of its trajectories."""
     return read_transitions(path) if holds_transitions(path) else expand(read(path))
 
 
 def read_transitions(path: str | Path) -> Iterator[Transition]:
-    """The transitions of a file that `write_transitions` wrote, one by one.
+    """Yield the transitions of a file that `write_transitions` wrote.
 
     Raises:
         UserError: a row is not a transition; the message names the row.

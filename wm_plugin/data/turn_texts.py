@@ -17,7 +17,7 @@ _ESCAPE = re.compile(r"\\(.)")  # in JSON
 
 
 def action_text(action: Action, call: int | None = None) -> str:
-    """The action's text and calls (name and JSON arguments).
+    """Return the action's text and calls (name and JSON arguments).
 
     Args:
         call: the index of the answered call, to leave the other calls out.
@@ -28,7 +28,7 @@ def action_text(action: Action, call: int | None = None) -> str:
 
 
 def categories(message: Mapping[str, Any], results: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The category of each tool message in `results`, which follow the assistant's `message` (OpenAI's form, as hosts keep it).
+    """Return the category of each tool message in `results`, which follow the assistant's `message` (OpenAI's form).
 
     The k-th result of a tool answers the k-th call of that tool; without names, the k-th call. If the calls are malformed, for
     example without a name, or nested too deeply, all categories are "other".

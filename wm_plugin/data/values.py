@@ -47,7 +47,7 @@ class _Builder(SchemaBuilder):  # type: ignore[misc]
 
 
 def schema_of(text: str) -> str | None:
-    """The JSON schema of a JSON object or list, as compact JSON; None for anything else, bare numbers and strings too.
+    """Return the JSON schema of a JSON object or list, as compact JSON; None for anything else, bare numbers and strings too.
 
     `{"id": "a1", "size": 3}` is `{"type":"object","properties":{"id":{"type":"string"},"size":{"type":"integer"}}}`. Properties
     keep the order of the text. An object whose keys all have three or more digits is a table by id: its schema has
@@ -65,7 +65,7 @@ def schema_of(text: str) -> str | None:
 
 
 def mask_values(trajectory: Trajectory) -> Trajectory:
-    """The trajectory with its tools' JSON results replaced by their schemas; `data["schema"]` marks these observations.
+    """Replace the tools' JSON results by their schemas; `data["schema"]` marks these observations.
 
     The results of a user's own tools, which are only history, are replaced too. Messages and the arguments of calls stay.
     """
@@ -76,7 +76,7 @@ def mask_values(trajectory: Trajectory) -> Trajectory:
 
 
 def masked(trajectory: Trajectory) -> int:
-    """The number of results that are schemas."""
+    """Count the results that are schemas."""
     return sum(observation.data.get("schema") is True for turn in trajectory.turns for observation in turn.observations)
 
 
@@ -84,7 +84,7 @@ def _masked(observation: Observation) -> Observation:
     if observation.kind != "tool" or observation.data.get("schema") is True:  # a schema has no schema
         return observation
     schema = schema_of(observation.text)
-    if schema is None:  # in our own rollouts a last line may say that the episode is over
+    if schema is None:  # `wm env rollout` may write a last line that the episode is over
         result, _, closing = observation.text.rpartition("\n")
         schema = schema_of(result) if schema_of(closing) is None else None
         if schema is None:
@@ -94,9 +94,9 @@ def _masked(observation: Observation) -> Observation:
 
 
 def profile_to_context(trajectory: Trajectory) -> Trajectory:
-    """The trajectory with the user's profile in the context's simulation instruction, which only world models read.
+    """Move the user's profile into the context's simulation instruction, which only world models read.
 
-    The profile is `metadata["user_profile"]["known_info"]`, from τ²-bench's results or our own rollouts at a desk. A trajectory
+    The profile is `metadata["user_profile"]["known_info"]`, from τ²-bench's results or `wm env rollout` at a desk. A trajectory
     without it, or whose instruction has it already, is returned unchanged.
     """
     profile = trajectory.metadata.get("user_profile")

@@ -1,12 +1,12 @@
-"""Writes trajectories, rejected rows and transitions. A file gets its name once it is complete."""
+"""Write trajectories, rejected rows and transitions. A file gets its name once it is complete."""
 
 import gc
 import json
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,7 +19,6 @@ from wm_plugin.errors import UserError
 from wm_plugin.untrusted import LARGEST, loads
 
 SUFFIXES = (".jsonl", ".parquet")
-MOST_REJECTS = LARGEST  # bytes of a file of rejected rows: a few bytes of gzip can hold millions of them
 _REJECT = ("file", "row", "reason", "raw")  # the keys of a rejected row
 _BATCH = 1000  # trajectories in a row group
 _BUFFER = 1 << 20  # bytes
@@ -34,7 +33,6 @@ class Counts:
     turns: int = 0  # of the agent
     observations: Counter[str] = field(default_factory=Counter)  # of the agent, by kind
     rejected: Counter[str] = field(default_factory=Counter)  # rows, by reason
-    rejects_written: int = 0  # of these, to the file of rejected rows
 
     def add(self, trajectory: Trajectory) -> None:
         self.trajectories += 1
@@ -65,7 +63,6 @@ def write(
     *,
     strict: bool = False,
     sources: Iterable[str | Path | None] = (),
-    bounded: bool = True,
 ) -> Counts:
     """Write trajectories to `out` (.jsonl or .parquet), and rejected rows with their reasons to `rejects`.
 
@@ -73,61 +70,28 @@ def write(
         rejects: the default is `X.rejects.jsonl` beside `out`. Not written if nothing was rejected.
         strict: stop at the first rejected row and write nothing.
         sources: the files that `rows` come from, none of which is written over.
-        bounded: as in `outputs`.
 
     Raises:
         UserError: another suffix, a folder that does not exist, an output that is a source or the other output, or a rejected
             row with `strict`.
     """
     counts = Counts()
-    with outputs(out, rejects, counts, sources, bounded) as (unfinished, reject_file), _few_collections():
+    with outputs(out, rejects, counts, sources) as (unfinished, reject_file), _few_collections():
         kept = _kept(rows, counts, reject_file, strict)
         (_write_lines if Path(out).suffix == ".jsonl" else write_parquet)(kept, unfinished)
     return counts
 
 
 def path_of_rejects(out: str | Path, rejects: str | Path | None = None) -> Path:
-    """Where rejected rows go, for the output `out`."""
+    """Return where rejected rows go, for the output `out`."""
     return Path(out).with_name(f"{Path(out).stem}.rejects.jsonl") if rejects is None else Path(rejects)
-
-
-class RejectFile:
-    """An open file of rejected rows. It takes lines up to a size, and counts what it has in `counts.rejects_written`.
-
-    Attributes:
-        full: whether a line did not fit; those after it are not written either.
-    """
-
-    def __init__(self, file: IO[bytes], counts: Counts, most: float) -> None:
-        self.full = False
-        self._file, self._counts, self._left = file, counts, most
-
-    def write(self, line: bytes) -> None:
-        self.full = self.full or len(line) > self._left
-        if not self.full:
-            self._file.write(line)
-            self._left -= len(line)
-            self._counts.rejects_written += 1
-
-    def close(self) -> None:
-        """Say in a last line how many there are beyond those written."""
-        if more := self._counts.rejected.total() - self._counts.rejects_written:
-            reason = f"{more:,} more rows were rejected; this file has the first {self._counts.rejects_written:,} alone"
-            self._file.write(json.dumps(dict(zip(_REJECT, ("", None, reason, ""), strict=True))).encode() + b"\n")
 
 
 @contextmanager
 def outputs(
-    out: str | Path,
-    rejects: str | Path | None,
-    counts: Counts,
-    sources: Iterable[str | Path | None] = (),
-    bounded: bool = True,
-) -> Iterator[tuple[Path, RejectFile]]:
-    """The temporary file for trajectories, and the open file for rejected rows. Both get their names if nothing failed.
-
-    Args:
-        bounded: write `MOST_REJECTS` bytes of rejected rows at most. A last line says how many there are beyond.
+    out: str | Path, rejects: str | Path | None, counts: Counts, sources: Iterable[str | Path | None] = ()
+) -> Iterator[tuple[Path, IO[bytes]]]:
+    """Open the temporary file for trajectories, and the file for rejected rows. Both get their names if nothing failed.
 
     Raises:
         UserError: another suffix, a folder that does not exist, or an output that is one of `sources` or the other output.
@@ -141,9 +105,7 @@ def outputs(
         ) as unfinished_rejects,
     ):
         with unfinished_rejects.open("wb") as file:
-            reject_file = RejectFile(file, counts, MOST_REJECTS if bounded else math.inf)
-            yield unfinished, reject_file
-            reject_file.close()
+            yield unfinished, file
         if not counts.rejected and holds(rejects_path, _REJECT):  # of an earlier run
             rejects_path.unlink()
 
@@ -167,7 +129,7 @@ def _check_rejects(out: Path, rejects: str | Path | None) -> Path:
 
 
 def holds(path: Path, keys: Iterable[str]) -> bool:
-    """Whether a file is one that we wrote, by the keys of its first line: nothing else of that name is ours to remove."""
+    """Tell by the keys of its first line whether we wrote a file."""
     try:
         with path.open("rb") as file:
             line = file.readline(LARGEST)
@@ -177,7 +139,7 @@ def holds(path: Path, keys: Iterable[str]) -> bool:
 
 
 def holds_lines(path: Path) -> bool:
-    """Whether a file is one that `write_transitions` wrote."""
+    """Tell whether `write_transitions` wrote a file."""
     return any(holds(path, record.model_fields) for record in (Line, Transition))
 
 
@@ -221,52 +183,47 @@ def _few_collections() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-def _kept(rows: Iterable[Outcome], counts: Counts, rejects: RejectFile, strict: bool) -> Iterator[Trajectory]:
+def _kept(rows: Iterable[Outcome], counts: Counts, rejects: IO[bytes], strict: bool) -> Iterator[Trajectory]:
     for row in rows:
-        if isinstance(row, Reject):
-            if strict:
-                raise UserError(f"{row.file}, row {row.row}: {row.reason}")
-            counts.rejected[row.kind] += 1
-            entry = dict(zip(_REJECT, (row.file, row.row, row.reason, row.raw), strict=True))
-            rejects.write(f"{json.dumps(entry, ensure_ascii=False)}\n".encode(errors="backslashreplace"))
-        else:
+        if not isinstance(row, Reject):
             counts.add(row)
             yield row
+            continue
+        if strict:
+            raise UserError(f"{row.file}, row {row.row}: {row.reason}")
+        counts.rejected[row.kind] += 1
+        entry = dict(zip(_REJECT, (row.file, row.row, row.reason, row.raw), strict=True))
+        rejects.write(f"{json.dumps(entry, ensure_ascii=False)}\n".encode(errors="backslashreplace"))
 
 
 def _write_lines(trajectories: Iterator[Trajectory], path: Path) -> None:
     with path.open("wb", _BUFFER) as file:
         for trajectory in trajectories:
-            file.write(trajectory.to_bytes())
-            file.write(b"\n")
+            file.write(trajectory.to_bytes() + b"\n")
 
 
 def write_parquet(trajectories: Iterable[Trajectory], path: Path) -> None:
     """Write a parquet file. The column `trajectory` holds each trajectory as JSON; the other columns are for queries."""
     pyarrow, parquet = pyarrow_modules()
-    schema = pyarrow.schema(
-        [
-            ("task_id", pyarrow.string()),
-            ("success", pyarrow.bool_()),
-            ("reward", pyarrow.float64()),
-            ("turns", pyarrow.int32()),
-            ("trajectory", pyarrow.large_string()),
-        ]
-    )
+    columns = {
+        "task_id": pyarrow.string(),
+        "success": pyarrow.bool_(),
+        "reward": pyarrow.float64(),
+        "turns": pyarrow.int32(),
+        "trajectory": pyarrow.large_string(),
+    }
+    schema = pyarrow.schema(columns.items())
     with parquet.ParquetWriter(path, schema) as writer:
-        batch: list[dict[str, Any]] = []
-        for trajectory in trajectories:
-            batch.append(
+        rest = iter(trajectories)
+        while batch := list(islice(rest, _BATCH)):
+            rows = [
                 {
-                    "task_id": trajectory.task_id.encode(errors="backslashreplace").decode(),
-                    "success": trajectory.success,
-                    "reward": trajectory.reward,
-                    "turns": len(trajectory.turns),
-                    "trajectory": trajectory.to_bytes().decode(),
+                    "task_id": one.task_id.encode(errors="backslashreplace").decode(),
+                    "success": one.success,
+                    "reward": one.reward,
+                    "turns": len(one.turns),
+                    "trajectory": one.to_bytes().decode(),
                 }
-            )
-            if len(batch) == _BATCH:
-                writer.write_table(pyarrow.Table.from_pylist(batch, schema))
-                batch = []
-        if batch:
-            writer.write_table(pyarrow.Table.from_pylist(batch, schema))
+                for one in batch
+            ]
+            writer.write_table(pyarrow.Table.from_pylist(rows, schema))

@@ -155,7 +155,7 @@ class EchoConfig(Options):
             )
         if self.schedule != "constant" and self.schedule_steps is None:
             raise UserError(f"schedule {self.schedule!r} has no length; write schedule_steps, e.g. the run's max_steps")
-        # what is not its default and changes nothing would be taken for a setting that works
+        # a value that has no effect would be mistaken for a setting that works
         for name, needs, works in (
             ("schedule_steps", "schedule: linear, cosine or step", self.schedule != "constant"),
             ("end_coeff", "schedule: linear, cosine or step", self.schedule != "constant"),
@@ -180,7 +180,7 @@ class EchoConfig(Options):
 
     @property
     def coeff_given(self) -> bool:
-        """Whether somebody wrote the coefficient, which tells a 0 from a forgotten one."""
+        """Whether the coefficient was written, which tells a 0 from a forgotten one."""
         return "coeff" in self.model_fields_set
 
     @property
@@ -195,7 +195,7 @@ class EchoConfig(Options):
 
     @property
     def why_nothing_counts(self) -> str | None:
-        """Why no token can ever count; None if some may."""
+        """Return why no token can ever count; None if some may."""
         if self.roles is not None and not self.roles:
             return "roles is empty, and a role that is not named is off; write null for all of them"
         if self.tools is None or any(self.tool_multiplier(name) for name in self.tools):
@@ -206,7 +206,7 @@ class EchoConfig(Options):
 
     @property
     def notice(self) -> str | None:
-        """What a run says before its first step: that the policy loss is left out; None if it is not."""
+        """Return the notice before a run's first step, that the policy loss is left out; None if it is not."""
         if self.policy_loss:
             return None
         return (
@@ -216,15 +216,15 @@ class EchoConfig(Options):
 
     @property
     def tool_names(self) -> tuple[str, ...] | None:
-        """The tools that were named, or None for all of them."""
+        """Return the named tools, or None for all of them."""
         return None if self.tools is None else tuple(self.tools)
 
     def coeff_at(self, step: int) -> float:
-        """The coefficient at optimizer step `step` (0-based)."""
+        """Return the coefficient at optimizer step `step` (0-based)."""
         return scheduled(self.schedule, self.coeff, self.end_coeff, self.schedule_steps, step)
 
     def tool_multiplier(self, tool: str | None) -> float:
-        """The multiplier of `coeff` for a tool's tokens; None: tokens that no tool wrote. 0 means off."""
+        """Return the multiplier of `coeff` for a tool's tokens, 0 if it is off. None stands for tokens that no tool wrote."""
         if self.tools is None:
             return 1.0
         if isinstance(self.tools, Mapping):
@@ -233,9 +233,9 @@ class EchoConfig(Options):
 
 
 def echo_loss(logps: torch.Tensor, weights: torch.Tensor, num_tokens: torch.Tensor | float) -> torch.Tensor:
-    """Σ weight · −log p / N over the tokens of a batch: the second term of the objective, without its coefficient.
+    """Compute Σ weight · −log p / N over a batch's tokens: the second term of the objective, without its coefficient.
 
-    Summed over every micro-batch and rank of an optimizer step, this is the term exactly, whatever the split.
+    Summed over every micro-batch and rank of an optimizer step, this is exactly the term, whatever the split.
 
     Args:
         logps: (B, T) log-probabilities of the tokens under the current policy, with gradient.
@@ -252,7 +252,7 @@ def echo_loss(logps: torch.Tensor, weights: torch.Tensor, num_tokens: torch.Tens
 
 
 def within_bounds(logps: torch.Tensor, weights: torch.Tensor, config: EchoConfig) -> torch.Tensor:
-    """`weights` (B, T) with 0 where the current token NLL lies outside [min_token_nll, max_token_nll]. N is not touched."""
+    """Set `weights` (B, T) to 0 where the current token NLL lies outside [min_token_nll, max_token_nll]. N does not change."""
     nll = -logps.detach()
     if config.min_token_nll is not None:
         weights = torch.where(nll >= config.min_token_nll, weights, torch.zeros_like(weights))
@@ -262,7 +262,7 @@ def within_bounds(logps: torch.Tensor, weights: torch.Tensor, config: EchoConfig
 
 
 def count_tokens(weights: torch.Tensor, environment_mask: torch.Tensor, config: EchoConfig) -> torch.Tensor:
-    """What a batch adds to N, as a 0-d int64 tensor: a count of members, not a sum of weights.
+    """Return what a batch adds to N, as a 0-d int64 tensor: a count of members, not a sum of weights.
 
     Args:
         weights: (B, T) weight of each token; 0 = not selected.

@@ -1,21 +1,20 @@
-"""The guard: it lowers the coefficient when the objective begins to memorise, or when the policy's entropy collapses.
+"""Lowers the coefficient when the objective begins to memorise, or when the policy's entropy collapses.
 
 "True Agents Model the World" saw runs overfit (web search, whose results can be memorised, after about one epoch) and collapse
-(after 50 to 600 steps), in their rewards and evaluations. The paper has no guard, and does not watch entropy; this one is ours:
+(after 50 to 600 steps), in their rewards and evaluations. The guard is not the paper's, which does not watch entropy:
 
     the held-out NLL of environment tokens rises in k evaluations in a row while the training NLL falls, or
-    the policy's entropy falls under a share of what it was at the first step
+    the policy's entropy falls under a share of its value at the first step
         ->  the coefficient is multiplied by `factor`, from the next optimizer step on, and stays so.
 
-A state machine on floats, which are the same on all ranks. Hosts hand it every optimizer step and every evaluation.
+A state machine on floats, which are the same on all ranks. Hosts pass it every optimizer step and every evaluation.
 """
 
-import copy
-import dataclasses
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.options import Names, Number, Options, Whole, option
@@ -49,35 +48,22 @@ class GuardConfig(Options):
 
 
 def as_guard(value: Any) -> Any:
-    """`true` as the default guard, and `false` as no guard, for a field that takes a `GuardConfig`."""
+    """Convert `true` to the default guard and `false` to no guard, for a field that takes a `GuardConfig`."""
     return GuardConfig() if value is True else None if value is False else value
 
 
-@dataclass
-class _State:
-    """What a guard remembers, as JSON has it."""
+class _State(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     multiplier: float = 1.0  # of the coefficient
     step: int = -1  # of the last evaluation that counted
-    # [held-out NLL, training NLL] of the evaluations that rise in a row, the one that they rise from first; no more than k + 1
-    rising: list[list[float | None]] = dataclasses.field(default_factory=list)
+    # [held-out NLL, training NLL] of the evaluations that rise in a row, from the one before them on; at most k + 1
+    rising: list[Annotated[list[float | None], Field(min_length=2, max_length=2)]] = []
     nll: float = 0.0  # in training since the last evaluation, over `tokens`
     tokens: float = 0.0
     entropy: float | None = None  # of the last step
     start: float | None = None  # of the first step that had one
-    calm: int | None = None  # steps in a row above the share, k at most; None: it was never under
-
-
-_KINDS = {  # of the fields
-    "multiplier": float | int,
-    "step": int,
-    "rising": list,
-    "nll": float | int,
-    "tokens": float | int,
-    "entropy": float | int | None,
-    "start": float | int | None,
-    "calm": int | None,
-}
+    calm: int | None = None  # steps in a row above the share, at most k; None: it was never under
 
 
 class Guard:
@@ -86,22 +72,19 @@ class Guard:
     def __init__(self, config: GuardConfig) -> None:
         self.config = config
         self._state = _State()
-        self._blind = False  # whether it was said that there was nothing to watch
+        self._blind = False  # whether it was reported that there is nothing to watch
 
     @property
     def multiplier(self) -> float:
-        """What the coefficient is multiplied by: 1.0 until the guard acts."""
+        """Return the factor on the coefficient: 1.0 until the guard acts."""
         return self._state.multiplier
 
     def after_step(self, *, nll: float, tokens: float, entropy: float | None) -> str | None:
-        """Take note of an optimizer step.
+        """Record an optimizer step; return a message if the guard acts because the entropy has fallen under its share.
 
         Args:
             nll: summed over its environment tokens that count. tokens: their number, 0 if there are none.
-            entropy: the policy's, a mean over its tokens; None where the host has none.
-
-        Returns:
-            What to say if the guard acts, now that the entropy has fallen under its share.
+            entropy: the policy's, a mean over its tokens; None if the host has none.
         """
         state, k = self._state, self.config.k
         if math.isfinite(nll):
@@ -122,17 +105,17 @@ class Guard:
         return self._act(reason)
 
     def after_evaluation(self, step: int, sets: Mapping[str, tuple[float, float]]) -> str | None:
-        """Take note of an evaluation. One without environment tokens does not count, nor a second one of the same step.
+        """Record an evaluation. One without environment tokens does not count, nor does a second one of the same step.
 
         Args:
             step: optimizer steps so far.
             sets: the summed NLL of each set's environment tokens that count, and their number.
 
         Returns:
-            What to say if the guard acts, now that the objective memorises, or if for the first time it has nothing to watch.
+            A message if the guard acts because the objective memorises, or if for the first time it has nothing to watch.
 
         Raises:
-            UserError: there is no set of a name in the config.
+            UserError: a set in the config does not exist.
         """
         for name in self.config.sets or ():
             if name not in sets:
@@ -169,7 +152,7 @@ class Guard:
 
     @property
     def rises(self) -> int:
-        """In how many evaluations in a row the held-out NLL has risen, since the guard last acted on that."""
+        """Return in how many evaluations in a row the held-out NLL has risen, since the guard last acted on that."""
         return max(0, len(self._state.rising) - 1)
 
     def _act(self, reason: str) -> str:
@@ -177,7 +160,7 @@ class Guard:
         return f"guard: {reason}; the coefficient is now {self.multiplier:g} of what the config says"
 
     def figures(self) -> dict[str, float]:
-        """What is logged of it: the multiplier, the rises in a row, and the entropy as a share of its start."""
+        """Return the logged figures: the multiplier, the rises in a row, and the entropy as a share of its start."""
         state = self._state
         values = {"guard/multiplier": state.multiplier, "guard/rises": float(self.rises)}
         if state.start and state.entropy is not None:
@@ -185,30 +168,23 @@ class Guard:
         return values
 
     def state_dict(self) -> dict[str, Any]:
-        """The state as JSON values, for a checkpoint."""
-        return {"config": self.config.model_dump(mode="json"), "state": dataclasses.asdict(self._state)}
+        """Return the state as JSON values, for a checkpoint."""
+        return {"config": self.config.model_dump(mode="json"), "state": self._state.model_dump()}
 
     def load_state_dict(self, saved: Any) -> bool:
-        """Take over the state of a checkpoint.
+        """Take over a checkpoint's state.
 
         Returns:
-            False, and the guard begins anew, if it is of a guard with other settings, or no guard's state.
+            False, and the guard begins afresh, if the state is of a guard with other settings, or not a guard's.
         """
         self._state = _State()
         if not isinstance(saved, Mapping) or saved.get("config") != self.config.model_dump(mode="json"):
             return False
-        state: Any = saved.get("state")
-        if not _is_state(state):
+        try:
+            state = _State.model_validate(saved.get("state"))
+        except ValidationError:
             return False
-        self._state = _State(**copy.deepcopy(dict(state)))
+        if state.model_fields_set != _State.model_fields.keys():
+            return False
+        self._state = state
         return True
-
-
-def _is_state(value: Any) -> bool:
-    if not isinstance(value, Mapping) or value.keys() != _KINDS.keys():
-        return False
-    if not all(isinstance(value[name], kind) for name, kind in _KINDS.items()):
-        return False
-    pairs = [pair for pair in value["rising"] if isinstance(pair, list) and len(pair) == 2]
-    numbers = all(isinstance(a, float | int) and isinstance(b, float | int | None) for a, b in pairs)
-    return numbers and len(pairs) == len(value["rising"])

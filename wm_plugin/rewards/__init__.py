@@ -11,7 +11,8 @@ predictions itself:
 
 from typing import TYPE_CHECKING
 
-from wm_plugin.registry import Registry, lazy
+from wm_plugin._lazy import lazy
+from wm_plugin.registry import Registry
 from wm_plugin.rewards.extract import Prediction, extract
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from wm_plugin.errors import UserError
+from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.rewards.extract import check_tag, extract
 
 # A prediction may have this many characters, plus this many times those of the observation.
@@ -97,6 +97,19 @@ def check_column(name: str, values: Sequence[Any], targets: Sequence[str]) -> No
     """Raise a UserError unless a column has one value per row."""
     if len(values) != len(targets):
         raise UserError(f"there are {len(targets)} targets and {len(values)} values of {name}; write one for each")
+
+
+def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
+    """Raise a UserError unless a setting has one of these values."""
+    if value not in choices:
+        raise UserError(f"{name} is {shown(value)}{nearest(value, choices)}")
+
+
+def check_least(least: int, **sizes: int | None) -> None:
+    """Raise a UserError if a setting is below `least`; None is not."""
+    for name, size in sizes.items():
+        if size is not None and size < least:
+            raise UserError(f"{name} is {size}; write a number >= {least}")
 
 
 def mean(values: Sequence[float]) -> float:

@@ -23,7 +23,7 @@ from torch.nn.functional import normalize
 from wm_plugin.client.replies import vector
 from wm_plugin.client.server import MAX_REPLY, Failure, Server, ServerOptions
 from wm_plugin.errors import MissingExtraError, UserError, shown
-from wm_plugin.rewards.base import TextReward, mean
+from wm_plugin.rewards.base import TextReward, check_least, mean
 
 _ROWS = 1024  # compared at once, to bound the memory of a large call
 _LONGEST_WORD, _CONTEXT = 40, 16  # characters
@@ -90,13 +90,8 @@ class EmbeddingReward(TextReward):
             raise UserError(
                 f"threshold is {shown(threshold)}; write a distance in (0, 2], such as 0.2, or leave it out"
             )
-        for name, value, least in (
-            ("batch_size", batch_size, 1),
-            ("cache_size", cache_size, 0),
-            ("max_chars", max_chars, 1),
-        ):
-            if value < least:
-                raise UserError(f"{name} is {value}; write a number >= {least}")
+        check_least(1, batch_size=batch_size, max_chars=max_chars)
+        check_least(0, cache_size=cache_size)
         if base_url is None and truncate:
             raise UserError(
                 "truncate is for a server, but base_url is not set; leave it out: long texts are compared in parts"
@@ -260,6 +255,8 @@ class _Remote:
         max_reply = max(MAX_REPLY, batch_size * _MAX_EMBEDDING)
         usual = {"temperature": None, "max_tokens": None, "seed": None, "max_reply": max_reply}
         address = {"base_url": base_url, "model": model}
+        if twice := address.keys() & settings:
+            raise UserError(f"server: {min(twice)} is given beside it; leave it out here")
         self.server = Server(ServerOptions.read({**usual, **settings, **address}, "server"))
         self.batch_size, self.truncate = batch_size, truncate
         self.truncated: set[str] = set()  # texts of the last call

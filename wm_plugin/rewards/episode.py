@@ -7,12 +7,15 @@ An episode has N actions and T turns; an action is effective if it changes the s
 ablation, is the turn penalty here. Choices that the paper leaves open are marked where they are made.
 """
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic import PrivateAttr
+
 from wm_plugin.errors import UserError, shown
+from wm_plugin.options import Number, Options, option
+
+_AMOUNT = "the amount to subtract, a number >= 0"
 
 
 def rescale_by_effective_actions(
@@ -47,46 +50,49 @@ def discounted(rewards: Sequence[float], turns: Sequence[int], gamma: float = 1.
         gamma: γ, in [0, 1].
     """
     _same_length(rewards=rewards, turns=turns)
-    _check_gamma(gamma)
+    if not 0 <= gamma <= 1:
+        raise UserError(f"gamma is {shown(gamma)}; write a number between 0 and 1")
     return [
         [reward * gamma ** (count - 1 - turn) for turn in range(count)]
         for reward, count in zip(rewards, turns, strict=True)
     ]
 
 
-@dataclass
-class EpisodeReward:
+class EpisodeReward(Options):
     """An episode's reward from its outcome and its counts.
-
-    Args:
-        rescale: multiply the outcome by the share of effective actions.
-        format_penalty: subtracted once from an episode with an invalid action; the paper calls it small without a number. Once,
-            because a penalty for each action would outweigh the outcome of a long episode.
-        turn_penalty: subtracted for each turn. The paper's ablation has 0.1.
-        action_penalty: subtracted for each action; not in the paper. 0.1 is more than a solution of ten actions can earn.
-        gamma: an episode of T turns gets γ^(T−1) · R, the value of `discounted` at its first turn; 1 in the paper. Discounting
-            by the algorithm itself, such as GAE's per token, comes on top.
 
     Attributes:
         figures: of the last call: the mean `outcome`, the `effective_share` of the actions, and `invalid_episodes`, the share of
             episodes with an invalid action.
     """
 
-    rescale: bool = True
-    format_penalty: float = 0.1
-    turn_penalty: float = 0.0
-    action_penalty: float = 0.0
-    gamma: float = 1.0
-    figures: dict[str, float] = field(default_factory=dict, init=False)
+    rescale: bool = option("Multiply the outcome by the share of effective actions.", default=True)
+    # The paper calls it small without a number. Once, because a penalty for each action would outweigh a long episode's outcome.
+    format_penalty: Number = option(
+        "Subtracted once from an episode with an invalid action.", default=0.1, write=_AMOUNT, ge=0
+    )
+    turn_penalty: Number = option(
+        "Subtracted for each turn. The paper's ablation has 0.1.", default=0.0, write=_AMOUNT, ge=0
+    )
+    action_penalty: Number = option(
+        "Subtracted for each action; not in the paper. 0.1 is more than a solution of ten actions can earn.",
+        default=0.0,
+        write=_AMOUNT,
+        ge=0,
+    )
+    gamma: Number = option(
+        "An episode of T turns gets gamma^(T-1) of its reward, the value of `discounted` at its first turn. Discounting by the "
+        "algorithm itself, such as GAE's per token, comes on top.",
+        default=1.0,
+        write="a number between 0 and 1",
+        ge=0,
+        le=1,
+    )
+    _figures: dict[str, float] = PrivateAttr(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        for name in ("format_penalty", "turn_penalty", "action_penalty"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
-                raise UserError(f"{name} is {shown(value)}; write the amount to subtract, a number >= 0")
-        if type(self.rescale) is not bool:
-            raise UserError(f"rescale is {shown(self.rescale)}; write true or false")
-        _check_gamma(self.gamma)
+    @property
+    def figures(self) -> dict[str, float]:
+        return self._figures
 
     def __call__(
         self,
@@ -122,19 +128,13 @@ class EpisodeReward:
             - self.action_penalty * total
             for scaled, outcome, wrong, length, total in zip(rescaled, outcomes, invalid, turns, actions, strict=True)
         ]
-        first = [reward * self.gamma ** max(count - 1, 0) for reward, count in zip(rewards, turns, strict=True)]
         count = max(len(outcomes), 1)
-        self.figures = {
+        self._figures = {
             "outcome": sum(outcomes) / count,
             "effective_share": sum(effective) / max(sum(actions), 1),
             "invalid_episodes": sum(bool(wrong) for wrong in invalid) / count,
         }
-        return first
-
-
-def _check_gamma(gamma: Any) -> None:
-    if isinstance(gamma, bool) or not isinstance(gamma, int | float) or not 0 <= gamma <= 1:
-        raise UserError(f"gamma is {shown(gamma)}; write a number between 0 and 1")
+        return [reward * self.gamma ** max(length - 1, 0) for reward, length in zip(rewards, turns, strict=True)]
 
 
 def _same_length(**columns: Sequence[Any]) -> None:

@@ -11,8 +11,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
-from wm_plugin.errors import UserError, nearest, shown
-from wm_plugin.rewards.base import TaggedReward, mean
+from wm_plugin.errors import UserError, shown
+from wm_plugin.rewards.base import TaggedReward, check_choice, mean
 from wm_plugin.rewards.make import build
 from wm_plugin.rewards.rubric import RubricReward, Scale
 from wm_plugin.rewards.rules import RuleReward
@@ -47,8 +47,7 @@ class HybridReward(TaggedReward):
         tag: str | None = None,
     ) -> None:
         super().__init__(tag=tag)
-        if scale not in get_args(Scale):
-            raise UserError(f"scale is {shown(scale)}{nearest(scale, get_args(Scale))}")
+        check_choice("scale", scale, get_args(Scale))
         if len(weights) != 2 or not all(0 <= weight < math.inf for weight in weights) or not sum(weights):
             raise UserError(f"weights is {shown(weights)}; write two numbers >= 0, of rubric and rule, such as [9, 1]")
         self.rubric = _part("rubric", RubricReward, rubric)

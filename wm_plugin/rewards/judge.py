@@ -22,7 +22,7 @@ from wm_plugin.client.server import KINDS, Completion, Failure, Server, ServerOp
 from wm_plugin.errors import UserError
 from wm_plugin.rewards import prompts
 from wm_plugin.rewards.background import Count, as_text, fitted
-from wm_plugin.rewards.base import TaggedReward, check_column, mean
+from wm_plugin.rewards.base import TaggedReward, check_column, check_least, mean
 from wm_plugin.rewards.delimit import fenced, shortened, windows
 from wm_plugin.rewards.verdict import TAG, fields, is_forged, number, pattern
 from wm_plugin.tokens.message import Message
@@ -141,20 +141,14 @@ class JudgedReward(TaggedReward):
         super().__init__(tag=tag)
         if not 0 <= max_failure_share <= 1:
             raise UserError(f"max_failure_share is {max_failure_share}; write a share between 0 and 1")
-        for name, size in (
-            ("max_chars", max_chars),
-            ("max_context_chars", max_context_chars),
-            ("max_context_tokens", max_context_tokens),
-        ):
-            if size is not None and size < 1:
-                raise UserError(f"{name} is {size}; write a number >= 1")
+        check_least(1, max_chars=max_chars, max_context_chars=max_context_chars, max_context_tokens=max_context_tokens)
         if (max_context_tokens is None) is not (tokenizer is None):
             raise UserError(
                 "max_context_tokens and tokenizer go together: the tokens of the judge's own tokenizer are counted"
             )
         self.server = server if isinstance(server, Server) else Server(ServerOptions.read(server, "server"))
         self._fields = self._structured() if structured else {}  # of requests
-        self.prompt, self._about_data = prompts.load(prompt or self.default_prompt), prompts.ours("data")
+        self.prompt, self._about_data = prompts.load(prompt or self.default_prompt), prompts.packaged("data")
         self.cache = ReplyCache(cache) if isinstance(cache, str | Path) else cache
         self.max_failure_share, self.max_chars = max_failure_share, max_chars
         self.failed, self.no_verdict = failed, no_verdict

@@ -14,8 +14,8 @@ from unicodedata import category, decimal, name
 
 from rapidfuzz.distance import LCSseq
 
-from wm_plugin.errors import UserError, nearest, shown
-from wm_plugin.rewards.base import TextReward
+from wm_plugin.errors import UserError, shown
+from wm_plugin.rewards.base import TextReward, check_choice
 
 Variant = Literal["rougeL", "rouge1", "rouge2"]
 Numbers = Literal["tokens", "exact"]
@@ -68,12 +68,10 @@ class RougeReward(TextReward):
         tag: str | None = None,
     ) -> None:
         super().__init__(tag=tag)
-        if variant not in get_args(Variant):
-            raise UserError(f"variant is {shown(variant)}{nearest(variant, get_args(Variant))}")
+        check_choice("variant", variant, get_args(Variant))
+        check_choice("numbers", numbers, get_args(Numbers))
         if step is not None and not (0 < step <= 1 and abs(round(1 / step) * step - 1) < 1e-9):
             raise UserError(f"step is {shown(step)}; write a share that divides 1, such as 0.2, or leave it out")
-        if numbers not in get_args(Numbers):
-            raise UserError(f"numbers is {shown(numbers)}{nearest(numbers, get_args(Numbers))}")
         self.variant, self.step, self.numbers = variant, step, numbers
         self._steps = None if step is None else round(1 / step)
 

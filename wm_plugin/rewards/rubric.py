@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal, get_args
 from wm_plugin.client.server import Server
 from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.rewards import prompts
+from wm_plugin.rewards.base import check_choice
 from wm_plugin.rewards.judge import JudgedReward, Notes, Row
 from wm_plugin.rewards.verdict import fields, number
 
@@ -59,11 +60,10 @@ class RubricReward(JudgedReward):
         guidance: Mapping[str, str] | None = None,
         **settings: Any,
     ) -> None:
-        if scale not in get_args(Scale):
-            raise UserError(f"scale is {shown(scale)}{nearest(scale, get_args(Scale))}")
+        check_choice("scale", scale, get_args(Scale))
         super().__init__(server, **settings)
         self.scale, self.domain = scale, domain
-        self.guidance = {name: prompts.ours(f"domain_{name}") for name in prompts.DOMAINS}
+        self.guidance = {name: prompts.packaged(f"domain_{name}") for name in prompts.DOMAINS}
         if not isinstance(guidance, Mapping | None):
             raise UserError(f"guidance is {shown(guidance)}; write a mapping of domains to files")
         self.guidance |= {name: prompts.load(path) for name, path in (guidance or {}).items()}

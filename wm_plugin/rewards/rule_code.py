@@ -8,10 +8,9 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from wm_plugin.errors import UserError
+from wm_plugin.options import Number, Options, Whole, option
 from wm_plugin.runtime import sandbox
 from wm_plugin.untrusted import loads
 
@@ -43,25 +42,16 @@ class Verdict(NamedTuple):
     failure: str = ""
 
 
-@dataclass(frozen=True)
-class Sandbox:
+class Sandbox(Options):
     """Runs verifiers: code that defines `verify(prediction: str, target: str, columns: dict) -> bool`.
 
     Each run is a process of its own, about 50 ms. Its Python has only the standard library.
-
-    Args:
-        timeout: seconds, including the start; then the sandbox and everything in it is killed.
-        memory: MB of address space.
     """
 
-    timeout: float = 5.0
-    memory: int = 512
-
-    def __post_init__(self) -> None:
-        if self.timeout <= 0:
-            raise UserError(f"sandbox: timeout is {self.timeout}; write seconds > 0")
-        if self.memory < 64:
-            raise UserError(f"sandbox: memory is {self.memory}; write 64 MB or more")
+    timeout: Number = option(
+        "Seconds, including the start; then the sandbox and everything in it is killed.", default=5.0, gt=0
+    )
+    memory: Whole = option("MB of address space.", default=512, ge=64)
 
     def run(self, code: str, prediction: str, target: str, columns: Mapping[str, Any]) -> Verdict:
         """Run a verifier. An error inside the code is a verdict without `passed`.

@@ -75,16 +75,8 @@ class Case:
     columns: Mapping[str, Any]
     sandbox: Sandbox | None = None
     failures: list[str] = field(default_factory=list)  # of verifiers in Python
-
-    @cached_property
-    def predicting(self) -> Work:
-        """The budget for the prediction."""
-        return Work(CutError)
-
-    @cached_property
-    def observing(self) -> Work:
-        """The budget for the real observation and earlier ones."""
-        return Work(TooMuchError)
+    predicting: Work = field(default_factory=lambda: Work(CutError))  # the budget for the prediction
+    observing: Work = field(default_factory=lambda: Work(TooMuchError))  # for the real observation and earlier ones
 
     @cached_property
     def value(self) -> Any:

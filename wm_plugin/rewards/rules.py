@@ -17,8 +17,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from wm_plugin.errors import UserError, nearest, shown
-from wm_plugin.rewards.base import TaggedReward, check_column, mean
-from wm_plugin.rewards.make import build
+from wm_plugin.rewards.base import TaggedReward, check_choice, check_column, mean
 from wm_plugin.rewards.rule_checks import CHECKS, Check, Code
 from wm_plugin.rewards.rule_code import Sandbox
 from wm_plugin.rewards.rule_code import check as check_sandbox
@@ -96,13 +95,12 @@ class RuleReward(TaggedReward):
         tag: str | None = None,
     ) -> None:
         super().__init__(tag=tag)
-        if malformed not in ("raise", "count"):
-            raise UserError(f"malformed is {shown(malformed)}{nearest(malformed, ('raise', 'count'))}")
+        check_choice("malformed", malformed, ("raise", "count"))
         if not scale > 0:
             raise UserError(f"scale is {scale}; write a number > 0")
         self.scale, self.unverified, self.malformed = scale, unverified, malformed
         self.allow_code = allow_code
-        self.sandbox = build(Sandbox, sandbox or {}, "sandbox")
+        self.sandbox = Sandbox.read(sandbox or {}, "sandbox")
         self._default = None
         try:
             self._default = self._read(verifier)

@@ -72,15 +72,7 @@ def run(
         denied, source = file(_filter()), file(stdin)
         info = stack.enter_context(tempfile.TemporaryFile())
         process = subprocess.Popen(
-            [
-                *_command(program, mounts),
-                "--seccomp",
-                str(denied),
-                "--info-fd",
-                str(info.fileno()),
-                "--",
-                *program,
-            ],
+            [*_command(program, mounts), "--seccomp", str(denied), "--info-fd", str(info.fileno()), "--", *program],
             stdin=source,
             stdout=output,
             stderr=subprocess.STDOUT if errors else subprocess.DEVNULL,

@@ -199,8 +199,8 @@ class _Spellings(dict[int, str]):
     def agree(self, texts: list[str], encoded: list[tuple[list[int], list[int]]]) -> bool:
         """Whether the tokens of some of these texts spell them, and begin where the tokenizer says."""
         pairs = [(self.starts(text, ids), starts) for text, (ids, starts) in zip(texts, encoded, strict=True) if ids]
-        spelt = [(ours, theirs) for ours, theirs in pairs if ours is not None]
-        return bool(spelt) and all(ours == theirs for ours, theirs in spelt)
+        spelt = [(found, given) for found, given in pairs if found is not None]
+        return bool(spelt) and all(found == given for found, given in spelt)
 
     def starts(self, text: str, ids: Sequence[int]) -> list[int] | None:
         """Return the index of each token's first character, if the tokens spell the end of `text`.

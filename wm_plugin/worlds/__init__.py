@@ -9,8 +9,8 @@ Every environment is a class in the form that TRL's `environment_factory` takes,
   things lie. Worlds that show all of their state have none;
 * the properties `over`, `success` and `turns`, and a mapping `metrics` with more figures, where it has them.
 
-A world that is simulated may be a file instead: see `from_file`. The registered ones stand in `specs.py`. Importing this package
-imports none of them.
+A simulated world may be a file instead: see `from_file`. `specs.py` lists the registered worlds. Importing this package imports
+none of them.
 """
 
 from typing import Any
@@ -22,7 +22,7 @@ from wm_plugin.worlds.specs import SPECS, EnvironmentSpec, Needs
 
 class _Environments(Registry):
     def get(self, name: str) -> Any:
-        """The class of this name, at this dotted path, or of this file (see `from_file`)."""
+        """Return the class of this name, at this dotted path, or of this file (see `from_file`)."""
         if not is_file(name):
             return super().get(name)
         from wm_plugin.worlds.from_file import world_of
@@ -31,10 +31,17 @@ class _Environments(Registry):
 
 
 def is_file(name: str) -> bool:
-    """Whether an environment's name is the path of a file."""
+    """Return whether an environment's name is the path of a file."""
     return name.endswith((".yaml", ".yml", ".json"))
 
 
 ENVIRONMENTS = _Environments("environment", **{name: spec.path for name, spec in SPECS.items()})
 
-__all__ = ["ENVIRONMENTS", "SPECS", "EnvironmentSpec", "Needs", "not_a_tool"]
+
+def load(name: str) -> type:
+    """Return the class of a registered environment, at a dotted path, or of a file: `load("maze")`."""
+    environment: type = ENVIRONMENTS.get(name)
+    return environment
+
+
+__all__ = ["ENVIRONMENTS", "SPECS", "EnvironmentSpec", "Needs", "load", "not_a_tool"]

@@ -1,8 +1,8 @@
 """ALFWorld (Shridhar et al. 2021): household tasks in text, on PDDL.
 
 The games come from the user's own data, or are built here from the package's PDDL domain, its grammar and the receptacles and
-kinds of objects of ALFRED's 120 rooms. Fast Downward, C++ code with global state, runs the domain, so a game has a process of its
-own. The expert follows the walkthrough of the game, or a plan of Fast Downward if the game has none.
+kinds of objects of ALFRED's 120 rooms. Fast Downward, C++ code with global state, runs the domain, so a game has its own process.
+The expert follows the walkthrough of the game, or a plan of Fast Downward if the game has none.
 """
 
 import functools
@@ -17,6 +17,7 @@ from wm_plugin.untrusted import loads
 from wm_plugin.worlds.kit.commands import CommandEnvironment, expert, wanderer
 from wm_plugin.worlds.kit.rows import (
     SPLITS,
+    check_count,
     check_level,
     draws,
     prompt_and_budget,
@@ -99,14 +100,13 @@ def dataset_rows(
     max_turns: int = MAX_TURNS,
     think: bool = False,
 ) -> list[dict[str, Any]]:
-    """Rows for a trainer: the prompt explains the task, and `reset` appends the first observation, with the task, to it.
+    """Make rows for a trainer; `reset` appends the first observation, with the task, to the prompt.
 
     Args:
         held_out: the same as the split unseen.
         split: train; seen, other games in rooms of train; or unseen, games in other rooms. The user's own games (level "data")
             are ALFWorld's train, valid_seen and valid_unseen. Of the games built here every tenth room is unseen. The last digit
             of a seed says which: 0 is unseen, 9 is seen, and the others are train.
-        max_turns: commands of an episode, at most; the prompt says so.
         think: whether `reset` asks for reasoning before each command.
     """
     check_level(level, LEVELS, "ALFWorld")
@@ -115,9 +115,8 @@ def dataset_rows(
     prompt, more = prompt_and_budget(INSTRUCTION, max_turns, MAX_TURNS, "command")
     columns = more | ({"think": True} if think else {})
     if level == "data":
-        return [
-            {"prompt": prompt, "level": level, "game": game, **columns} for game in _own_games(count, rng, DATA[part])
-        ]
+        games = _own_games(count, rng, DATA[part])
+        return [{"prompt": prompt, "level": level, "game": game, **columns} for game in games]
     seeds: dict[int, None] = {}
     while len(seeds) < count:
         digit = rng.randint(1, 8) if part == "train" else 9 * (part == "seen")
@@ -128,9 +127,8 @@ def dataset_rows(
 def _data_folder() -> Path:
     folder = os.environ.get("ALFWORLD_DATA")
     if not folder or not Path(folder).is_dir():
-        raise UserError(
-            "ALFWorld's level 'data' needs the folder of its games in ALFWORLD_DATA; level 'standard' builds games itself"
-        )
+        needs = "needs the folder of its games in ALFWORLD_DATA"
+        raise UserError(f"ALFWorld's level 'data' {needs}; level 'standard' builds games itself")
     return Path(folder)
 
 
@@ -142,10 +140,7 @@ def _own_games(count: int, rng: random.Random, part: str) -> list[str]:
     for game in paths:
         if len(games) < count and _game(folder / game).get("solvable") is not False:
             games.append(game)
-    if len(games) < count:
-        raise UserError(
-            f"{folder} has {len(games)} solvable ALFWorld games of {part}; write a count up to that, not {count}"
-        )
+    check_count(count, len(games), f"ALFWORLD_DATA has {{}} solvable games of {part}")
     return games
 
 
@@ -179,14 +174,7 @@ class Engine:
 
     def step(self, command: str) -> dict[str, Any]:
         if command.lower() not in self._env.state["_valid_commands"]:  # without listing all actions again
-            return {
-                "text": NOTHING,
-                "score": 0,
-                "won": False,
-                "over": False,
-                "valid": False,
-                "changed": False,
-            }
+            return {"text": NOTHING, "score": 0, **dict.fromkeys(("won", "over", "valid", "changed"), False)}
         state, _, _ = self._env.step(command.lower())
         before, self._facts = self._facts, _lasting(state)
         won = bool(state["won"])
@@ -218,10 +206,9 @@ class Engine:
 
 
 def places(facts: list[tuple[str, list[str]]]) -> str:
-    """The places of a game, one a line: whether they are open or closed, and what lies there.
+    """Describe the places of a game, one a line: whether they are open or closed, and what lies there.
 
-    Args:
-        facts: names of PDDL's predicates in lower case, with the names of their arguments.
+    `facts` are names of PDDL's predicates in lower case, with the names of their arguments.
     """
     told: dict[str, list[list[str]]] = {}
     for name, arguments in facts:
@@ -275,11 +262,7 @@ def _game(path: Path) -> dict[str, Any]:
 
 
 def build(level: str, seed: int) -> dict[str, Any]:
-    """A game of a level; the kind of task, the room, the positions of objects and the goal depend on the seed.
-
-    Raises:
-        UserError: there is no such level, or the seed is no whole number >= 0.
-    """
+    """Build a game of a level; the kind of task, the room, the positions of objects and the goal depend on the seed."""
     check_level(level, LEVELS, "ALFWorld")
     seed = row_number(seed, "seed", "ALFWorld")
     from alfworld.info import ALFRED_PDDL_PATH, ALFRED_TWL2_PATH
@@ -305,7 +288,7 @@ def _read(path: str) -> str:
 
 
 def _problem(task: str, scene: int, rng: random.Random) -> tuple[str, str, list[str]] | None:
-    """The goal in words, a PDDL problem and a solution with identifiers as names; None if the room cannot have this task."""
+    """Return the goal in words, a PDDL problem and a solution with identifiers as names; None if the room has no such task."""
     import alfworld.gen.constants as alfred
 
     holds, can = alfred.VAL_RECEPTACLE_OBJECTS, alfred.VAL_ACTION_OBJECTS
@@ -368,15 +351,14 @@ def _problem(task: str, scene: int, rng: random.Random) -> tuple[str, str, list[
         *(f"{kind}Type - rtype" for kind in kinds if kind not in other_types),
     ]
     words, goal = _goal(task, thing, target, lamps)
-    steps = _solve(
-        task, thing, objects, places, lamps[0] if task == "light" else target, tool, alfred.OPENABLE_CLASS_LIST
-    )
+    destination = lamps[0] if task == "light" else target
+    steps = _solve(task, thing, objects, places, destination, tool, alfred.OPENABLE_CLASS_LIST)
     lines = ["(define (problem built)", "(:domain alfred)", "(:objects", *declarations, ")", "(:init", *facts, ")"]
     return words, "\n".join([*lines, f"(:goal {goal})", ")"]), steps
 
 
 def _goal(task: str, thing: str, target: str, lamps: list[str]) -> tuple[str, str]:
-    """The goal in words and in PDDL."""
+    """Return the goal in words and in PDDL."""
     a, place = _a(thing.lower()), target.lower()
     of_kind = f"(objectType ?o {thing}Type)"
     in_place = f"(receptacleType ?r {target}Type) (inReceptacle ?o ?r)"
@@ -404,7 +386,7 @@ def _solve(
     tool: str | None,
     openable: list[str],
 ) -> list[str]:
-    """Commands that solve the task; `target` is a kind of place, or of lamp."""
+    """Return commands that solve the task; `target` is a kind of place, or of lamp."""
     kinds, position, open_places = dict(places), "", set()
     steps: list[str] = []
 
@@ -437,7 +419,7 @@ def _a(noun: str) -> str:
 
 
 def _identifier(name: str) -> str:
-    """Unity's name of an object as ALFWorld writes it in PDDL."""
+    """Write Unity's name of an object as ALFWorld does in PDDL."""
     for sign, word in (("|", "_bar_"), ("+", "_plus_"), ("-", "_minus_"), (".", "_dot_")):
         name = name.replace(sign, word)
     return name

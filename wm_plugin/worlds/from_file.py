@@ -18,50 +18,57 @@ The path of a file (.yaml, .yml or .json) takes the place of an environment's na
       - query: Refund order 5.
         rubric: [Order 5 is refunded once.]
 
-Hosts make schemas of Python functions, so that functions are made of the file's schemas here. What comes of them is compared with
-the file: a schema that a host would tell otherwise is refused.
+Hosts make schemas of Python functions, so functions are made of the file's schemas. A schema that hosts would make otherwise is
+refused.
 """
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import lru_cache
 from keyword import iskeyword
 from pathlib import Path
 from typing import Any, Literal
 
-from wm_plugin.errors import UserError, check_keys, shown
+from wm_plugin.errors import UserError, shown
+from wm_plugin.options import Options, option
 from wm_plugin.worlds import scenarios
 from wm_plugin.worlds.kit.protocol import NOT_TOOLS, not_a_tool, observers, tool_schema
 from wm_plugin.worlds.scenarios import Scenario
 
-_TEXTS = ("summary", "instruction", "initial_state", "world_context")
-_FIELDS = (*_TEXTS, "tools", "observer", "tasks")
 _TYPES: dict[Any, Any] = {"string": str, "integer": int, "number": float, "boolean": bool, "object": dict}
 # Attributes of every environment, which no tool may take the place of.
 _TAKEN = (*NOT_TOOLS, "over", "success", "turns", "max_turns", "metrics", "observer")
 
 
+class _File(Options):
+    """The fields of a file; the module describes them."""
+
+    example = "tools: [...]"
+
+    tools: list[Any] = option("Their JSON schemas.", write="a list of JSON schemas of tools", min_length=1)
+    summary: str = option("One line about it.", default="")
+    instruction: str = option("The beginning of each prompt.", default="")
+    initial_state: str = option("What the agent sees first.", default="")
+    world_context: str = option("What only the world model is told.", default="")
+    observer: Any = option("Who answers.", default="tool")
+    tasks: list[Any] = option("Scenarios.", default=[], write="a list of tasks, each with a query")
+
+
 @lru_cache
 def world_of(path: str) -> type:
-    """The class of a file, for `simulated`: it has no world behind it.
-
-    Raises:
-        UserError: the file cannot be read, or something in it does not fit; the message names it.
-        MissingExtraError: transformers, which makes the tools' schemas, is not installed.
-    """
-    values = _read(path)
+    """Return the class of a file, for `simulated`: it has no world behind it."""
+    file = _read(path)
 
     class FromFile:
         _wm_file = path
-        observer = values.get("observer", "tool")
+        observer = file.observer
 
         def reset(self, initial_state: str = "", world_context: str = "", **_: Any) -> str:
-            self._hidden = world_context or values.get("world_context", "")
-            return initial_state or str(values.get("initial_state", ""))
+            self._hidden = world_context or file.world_context
+            return initial_state or file.initial_state
 
         def get_reward(self) -> float:
-            return 0.0  # of no episode: `simulated` decides
+            return 0.0  # `simulated` decides
 
         @not_a_tool
         def world_context(self) -> str:
@@ -69,8 +76,8 @@ def world_of(path: str) -> type:
             return self._hidden
 
     FromFile.__name__ = FromFile.__qualname__ = Path(path).stem
-    FromFile.__doc__ = values.get("summary") or None
-    for number, schema in enumerate(values["tools"]):
+    FromFile.__doc__ = file.summary or None
+    for number, schema in enumerate(file.tools):
         tool = _tool(schema, f"{path}: tools[{number}]")
         if hasattr(FromFile, tool.__name__):
             raise UserError(f"{path}: tools[{number}]: there are two tools {tool.__name__!r}")
@@ -84,20 +91,17 @@ def world_of(path: str) -> type:
 
 
 def dataset_rows(count: int, seed: int = 0, held_out: bool = False, *, path: str) -> list[dict[str, Any]]:
-    """Rows of a file: its tasks, as of `scenarios.dataset_rows`, each with the instruction before it; one task if it names none.
-
-    Raises:
-        UserError: as from `world_of`, or there are too few held-out tasks.
-    """
-    values = _read(path)
-    state = {name: values.get(name, "") for name in ("initial_state", "world_context")}
+    """Make rows of a file's tasks, as `scenarios.dataset_rows` does, each with the instruction; one task if it names none."""
+    file = _read(path)
+    state = {"initial_state": file.initial_state, "world_context": file.world_context}
     tasks = [
-        scenarios.scenario_of(task, f"{path}: tasks[{number}]", f"t{number}")
-        for number, task in enumerate(values.get("tasks", []))
+        scenarios.scenario_of(task, f"{path}: tasks[{number}]", f"t{number}") for number, task in enumerate(file.tasks)
     ]
-    tasks = [replace(one, **{name: getattr(one, name) or text for name, text in state.items()}) for one in tasks]
-    rows = scenarios.rows_of(tasks or [Scenario(query="", id="t0", **state)], count, seed, held_out, path)
-    instruction = values.get("instruction", "").strip()
+    tasks = [one.replace(**{name: getattr(one, name) or text for name, text in state.items()}) for one in tasks]
+    rows = scenarios.rows_of(
+        tasks or [Scenario("", "t0", file.initial_state, file.world_context)], count, seed, held_out, path
+    )
+    instruction = file.instruction.strip()
     for row in rows:
         (message,) = row["prompt"]
         content = "\n\n".join(filter(None, [instruction, message["content"].strip()]))
@@ -105,7 +109,7 @@ def dataset_rows(count: int, seed: int = 0, held_out: bool = False, *, path: str
     return rows
 
 
-def _read(path: str) -> dict[str, Any]:
+def _read(path: str) -> _File:
     import yaml
 
     try:
@@ -114,21 +118,11 @@ def _read(path: str) -> dict[str, Any]:
         raise UserError(f"environment: {path} cannot be read ({error.strerror or error})") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # also of a date, or of bytes that are no text
         raise UserError(f"{path} is not YAML: {' '.join(str(error).split())[:200]}") from None
-    if not isinstance(values, dict):
-        raise UserError(f"{path} is {shown(values)}; write fields: tools, and {', '.join(_TEXTS)}, observer, tasks")
-    check_keys(path, values, _FIELDS)
-    for name in _TEXTS:
-        if not isinstance(values.get(name, ""), str):
-            raise UserError(f"{path}: {name} is {shown(values[name])}; write a text")
-    if not isinstance(values.get("tools"), list) or not values["tools"]:
-        raise UserError(f"{path}: tools is {shown(values.get('tools'))}; write a list of JSON schemas of tools")
-    if not isinstance(values.get("tasks", []), list):
-        raise UserError(f"{path}: tasks is {shown(values['tasks'])}; write a list of tasks, each with a query")
-    return values
+    return _File.read(values, path)
 
 
 def _tool(schema: Any, where: str) -> Callable[..., str]:
-    """A tool with this schema, which a world model answers."""
+    """Make a tool with this schema, which a world model answers."""
     schema = schema.get("function", schema) if isinstance(schema, Mapping) else {}
     schema = schema if isinstance(schema, Mapping) else {}
     name, description, parameters = (schema.get(key) for key in ("name", "description", "parameters"))
@@ -170,7 +164,7 @@ def _field(schema: Any, name: str) -> Any:
 
 
 def _type(schema: Mapping[str, Any]) -> Any:
-    """The Python type of a schema; text for what has none, which `_check` refuses."""
+    """Return the Python type of a schema; text if it has none, which `_check` refuses."""
     values = schema.get("enum")
     if isinstance(values, list) and values and all(isinstance(value, str | int) for value in values):
         return Literal[tuple(values)]
@@ -181,7 +175,7 @@ def _type(schema: Mapping[str, Any]) -> Any:
 
 
 def _check(tool: Callable[..., str], given: Mapping[str, Any], where: str) -> None:
-    """Refuse a schema that hosts would not tell as it is."""
+    """Refuse a schema that hosts would make otherwise."""
     try:
         made = tool_schema(tool)["function"]
     except ValueError as error:  # of transformers, about a docstring

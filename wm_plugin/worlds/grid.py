@@ -30,17 +30,12 @@ class GridEnvironment(ActionEnvironment):
     def _step(cells: list[str], position: int, direction: str) -> int:
         return step(cells, position, direction)
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._cells: list[str] = []
-        self._agent = self._goal = -1
+    _cells: list[str]
+    _agent: int
+    _goal: int
 
     def reset(self, board: str, max_turns: int | None = None, **_: Any) -> str:
-        """Start at `board` (a dataset column made by `make_boards`) and return the first observation.
-
-        `max_turns` is `MAX_TURNS` by default. A board that is not 4x4 cells with one `A` and one `G` is a
-        `UserError`.
-        """
+        """Start at `board`, 4x4 cells with one `A` and one `G`, and return the first observation."""
         cells = [cell for cell in row_text(board, "board", "grid") if cell != "\n"]
         if len(cells) != SIZE * SIZE or set(cells) - set("#.AG") or cells.count("A") != 1 or cells.count("G") != 1:
             raise UserError("A grid's column `board` needs 4 rows of 4 cells # . A G, with one A and one G")
@@ -64,7 +59,7 @@ class GridEnvironment(ActionEnvironment):
     def _apply(self, action: str) -> bool:
         self._cells[self._agent] = "."
         self._agent = self._step(self._cells, self._agent, action.upper())
-        self.success = self._ended = self._agent == self._goal
+        self._end_at(self._agent == self._goal)
         self._cells[self._agent] = "P" if self.success else "A"
         return True
 
@@ -75,26 +70,26 @@ class GridEnvironment(ActionEnvironment):
         return draw(self._cells) + self._mark
 
     def _best_moves(self) -> list[str]:
-        """The moves that shorten the way to the goal."""
+        """Return the moves that shorten the way to the goal."""
         distance = distances(self._cells, self._goal, self._step)
         here = distance.get(self._agent, 0)
         return [move for move in MOVES if distance.get(self._step(self._cells, self._agent, move), here) < here]
 
 
 def draw(cells: list[str]) -> str:
-    """The board as text: rows joined by newlines."""
+    """Return the board as text: rows joined by newlines."""
     return "\n".join("".join(cells[row : row + SIZE]) for row in range(0, SIZE * SIZE, SIZE))
 
 
 def step(cells: list[str], position: int, direction: str) -> int:
-    """The cell after a move from `position`: the same one at a wall or at the edge."""
+    """Return the cell after a move from `position`: the same one at a wall or at the edge."""
     row, column = position // SIZE + MOVES[direction][0], position % SIZE + MOVES[direction][1]
     inside = 0 <= row < SIZE and 0 <= column < SIZE
     return row * SIZE + column if inside and cells[row * SIZE + column] != "#" else position
 
 
 def distances(cells: list[str], goal: int, moved: Step = step) -> dict[int, int]:
-    """Moves to the goal from every cell that can reach it. `moved` need not be the same backwards."""
+    """Count the moves to the goal from every cell that can reach it. `moved` need not be the same backwards."""
     before: dict[int, set[int]] = {}
     for position, cell in enumerate(cells):
         if cell != "#" and position != goal:
@@ -112,10 +107,10 @@ def distances(cells: list[str], goal: int, moved: Step = step) -> dict[int, int]
 def make_boards(
     count: int, seed: int, *, held_out: bool = False, wall_share: float = 0.15, moved: Step = step
 ) -> list[str]:
-    """`count` boards whose goal is 1 to `MAX_TURNS` moves away.
+    """Make `count` boards whose goal is 1 to `MAX_TURNS` moves away.
 
-    The wall layout decides the split (1 layout in 10 is held out), so that no held-out layout is ever trained on. Each has a
-    wall: the one without would be 8% of all boards, in one part only.
+    The wall layout decides the split (1 layout in 10 is held out). Each has a wall: the one without would be 8% of all
+    boards, all in one split.
     """
     rng = random.Random(seed * 2 + held_out)
     boards: list[str] = []
@@ -136,12 +131,12 @@ def make_boards(
 
 
 def is_held_out(cells: list[str]) -> bool:
-    """Whether a wall layout belongs to the held-out split: a fixed hash of the walls' positions."""
+    """Return whether a wall layout is held out, by a fixed hash of the walls' positions."""
     return sum((index + 1) * 2654435761 for index, cell in enumerate(cells) if cell == "#") % 97 % 10 == 0
 
 
 def dataset_rows(count: int, seed: int = 0, held_out: bool = False, level: str = "standard") -> list[dict[str, Any]]:
-    """Rows for a trainer: the whole prompt is the first observation, which `reset` supplies. There is one level."""
+    """Make rows for a trainer; the whole prompt is the first observation, which `reset` supplies."""
     check_level(level, LEVELS, "grid")
     boards = make_boards(count, seed, held_out=held_out)
     return [{"prompt": [{"role": "user", "content": ""}], "board": board} for board in boards]
@@ -150,7 +145,7 @@ def dataset_rows(count: int, seed: int = 0, held_out: bool = False, level: str =
 def walk(
     board: str, choose: Chooser, max_turns: int = MAX_TURNS, world: type[GridEnvironment] = GridEnvironment
 ) -> list[str]:
-    """[observation, action, observation, ..., observation]: an episode of at most `max_turns` moves."""
+    """Play an episode of at most `max_turns` moves: [observation, action, observation, ..., observation]."""
     environment = world()
     episode = [environment.reset(board)]
     while environment.turns < max_turns and not environment.over and (call := choose(environment)):
@@ -160,7 +155,7 @@ def walk(
 
 
 def expert(rng: random.Random | None = None) -> Chooser:
-    """Takes a shortest way: a random one, or the first one without `rng`. Gives up if there is none."""
+    """Return a policy that takes a shortest way, a random one with `rng`, and gives up if there is none."""
 
     def choose(environment: GridEnvironment) -> ToolCall | None:
         moves = environment._best_moves()
@@ -172,5 +167,5 @@ def expert(rng: random.Random | None = None) -> Chooser:
 
 
 def wanderer(rng: random.Random) -> Chooser:
-    """Moves anywhere."""
+    """Return a policy that moves anywhere."""
     return lambda _: ("move", {"direction": rng.choice("UDLR")})

@@ -22,7 +22,7 @@ MAX_TURNS = 30
 LEVELS = {"standard": 11, "hard-1": 15}  # cells a side
 MOVES = "UDLR"
 NOTHING = "no operation"
-# WMAct's names of the moves, which are taken in either view, as ours are
+# WMAct's names of the moves, which either view takes
 ACTIONS = {"move up": "U", "move down": "D", "move left": "L", "move right": "R"}
 VIEWS = ("plain", "wmact")
 _WMACT = str.maketrans("#.AG", "*oPX")
@@ -47,18 +47,13 @@ class MazeEnvironment(ActionEnvironment):
 
     _max_actions = 200  # a whole way of the largest level in one turn, and more
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._board = ""
-        self._agent = self._goal = -1
-        self._view = VIEWS[0]
+    _board: str
+    _agent: int
+    _goal: int
+    _view: str
 
     def reset(self, board: str, max_turns: int | None = None, view: str | None = None, **_: Any) -> str:
-        """Start at `board` (rows of `#.AG` joined by newlines) and return the first observation.
-
-        `max_turns` is `MAX_TURNS` by default, and `view` plain, or wmact for the paper's symbols. A board without one `A` and one
-        `G` is a `UserError`, and so is another view.
-        """
+        """Start at `board`, rows of `#.AG` joined by newlines, and return the first observation. `view` is one of `VIEWS`."""
         if not isinstance(board, str) or board.count("A") != 1 or board.count("G") != 1:
             raise UserError("A maze's column `board` needs one A (the agent) and one G (the goal)")
         self._view = _view(view)
@@ -84,7 +79,7 @@ class MazeEnvironment(ActionEnvironment):
     def _apply(self, action: str) -> bool:
         if action != NOTHING:
             self._agent = step(self._board, self._agent, ACTIONS.get(action, action.upper()))
-        self.success = self._ended = self._agent == self._goal
+        self._end_at(self._agent == self._goal)
         return True
 
     def _state(self) -> int:
@@ -99,7 +94,7 @@ class MazeEnvironment(ActionEnvironment):
 
 
 def _view(view: Any) -> str:
-    """The view that a row asks for; None, an empty cell of a table, is the plain one."""
+    """Return the view in a row's column; None and NaN, an empty cell of a table, mean the plain one."""
     name = VIEWS[0] if view is None or (isinstance(view, float) and view != view) else view
     if not isinstance(name, str) or name not in VIEWS:
         raise UserError(f"A maze's column `view` is {shown(view)}; write {' or '.join(VIEWS)}")
@@ -107,7 +102,7 @@ def _view(view: Any) -> str:
 
 
 def draw_as_wmact(board: str) -> str:
-    """A board of `#.AGP` in the paper's symbols, without its border if that is all wall."""
+    """Draw a board of `#.AGP` in the paper's symbols, without its border if that is all wall."""
     rows = board.split("\n")
     if not set(rows[0] + rows[-1]).union(*(row[:1] + row[-1:] for row in rows)) - {"#"}:
         rows = [row[1:-1] for row in rows[1:-1]]
@@ -115,14 +110,14 @@ def draw_as_wmact(board: str) -> str:
 
 
 def step(board: str, position: int, direction: str) -> int:
-    """The index in `board` after a move from `position`: the same one at a wall or at the edge."""
+    """Return the index in `board` after a move from `position`: the same one at a wall or at the edge."""
     stride = board.find("\n") + 1 or len(board)  # a row and its newline, so that one index names a cell
     target = position + {"U": -stride, "D": stride, "L": -1, "R": 1}[direction]
     return target if 0 <= target < len(board) and board[target] not in "#\n" else position
 
 
 def distances(board: str, goal: int) -> dict[int, int]:
-    """Moves to the goal from every cell that can reach it."""
+    """Count the moves to the goal from every cell that can reach it."""
     lengths, queue = {goal: 0}, [goal]
     for position in queue:
         for move in MOVES:
@@ -134,12 +129,11 @@ def distances(board: str, goal: int) -> dict[int, int]:
 
 
 def make_boards(count: int, seed: int, *, size: int = 11, held_out: bool = False) -> list[str]:
-    """`count` boards of `size` x `size` cells, the border included; `size` is odd and at least 7.
+    """Make `count` boards of `size` x `size` cells, the border included; `size` is odd and at least 7.
 
-    The start is one of the four corners and the goal the cell farthest from it, as in WMAct. No level is left out for its length:
-    about 1 in 100 of size 11 and 4 in 9 of size 15 take more than 30 moves (54 were the most in 300 of size 15), which 30 turns
-    hold only where a turn has several. The walls decide the split (1 layout in 10 is held out), so that no held-out layout is
-    ever trained on.
+    The start is one of the four corners and the goal the cell farthest from it, as in WMAct. About 1 in 100 boards of size 11 and
+    4 in 9 of size 15 take more than 30 moves (at most 54 in 300 boards), so 30 turns need several moves a turn. The walls decide
+    the split (1 layout in 10 is held out).
     """
     if size < 7 or size % 2 == 0:
         raise UserError(f"A maze's size is an odd number from 7 on, not {size}")
@@ -168,11 +162,9 @@ def dataset_rows(
     max_turns: int = MAX_TURNS,
     view: str = "plain",
 ) -> list[dict[str, Any]]:
-    """Rows for a trainer: the prompt explains the task, and `reset` appends the first observation to it.
+    """Make rows for a trainer; `reset` appends the first observation to the prompt.
 
     With `max_turns` 1 the whole plan is one turn: WMAct's EntirePlan in training, and its single-turn score in evaluation.
-
-    `level` is standard (11x11 cells) or hard-1 (15x15). The `view` wmact has the paper's symbols and names of moves.
     """
     check_level(level, LEVELS, "maze")
     paper = _view(view) == "wmact"
@@ -183,7 +175,7 @@ def dataset_rows(
 
 
 def expert(per_turn: int = 1) -> Chooser:
-    """Takes a shortest way, `per_turn` moves a turn, or as many as it needs to arrive in time. Gives up if there is none."""
+    """Return a policy that takes a shortest way, `per_turn` moves a turn or as many as it needs to arrive in time."""
 
     def choose(environment: MazeEnvironment) -> ToolCall | None:
         distance = distances(environment._board, environment._goal)
@@ -200,12 +192,12 @@ def expert(per_turn: int = 1) -> Chooser:
 
 
 def wanderer(rng: random.Random) -> Chooser:
-    """Moves anywhere, up to three cells a turn."""
+    """Return a policy that moves anywhere, up to three cells a turn."""
     return lambda _: ("move", {"direction": "; ".join(rng.choices(MOVES, k=rng.randint(1, 3)))})
 
 
 def _prim_maze(size: int, seed: int) -> str:
-    """The walls and floor of one maze: rows of `#.` joined by newlines. It seeds both global generators."""
+    """Make the walls and floor of one maze: rows of `#.` joined by newlines. Seeds both global generators."""
     prims, seed_numpy = _mazelib()
     random.seed(seed)
     seed_numpy(seed)
@@ -215,7 +207,7 @@ def _prim_maze(size: int, seed: int) -> str:
 
 @cache
 def _mazelib() -> tuple[Any, Any]:
-    """mazelib's generator, and the function that seeds numpy, from which it draws half of its numbers."""
+    """Import mazelib's generator, and the function that seeds numpy, from which it draws half of its numbers."""
     try:
         from mazelib.generate.Prims import Prims
         from numpy.random import seed
@@ -226,7 +218,7 @@ def _mazelib() -> tuple[Any, Any]:
 
 @contextmanager
 def _own_generators() -> Iterator[None]:
-    """Restore both global random generators afterwards: mazelib draws from them."""
+    """Restore both global random generators afterwards, from which mazelib draws."""
     _mazelib()
     import numpy
 

@@ -9,16 +9,18 @@ import os
 import shutil
 from typing import Any
 
-from wm_plugin.errors import MissingExtraError, UserError, nearest, shown
+from wm_plugin.errors import MissingExtraError, UserError
 from wm_plugin.worlds.kit.commands import CommandEnvironment, expert, wanderer
 from wm_plugin.worlds.kit.rows import (
     SPLITS,
+    check_count,
     check_level,
     draws,
     prompt_and_budget,
     row_number,
     split_of,
     turn_limit,
+    unknown,
 )
 
 MAX_TURNS = 100
@@ -55,16 +57,8 @@ LEVELS = {
     "hard": [task for task in TASKS if not task.startswith(("find-", "lifespan-", "chemistry-"))],
 }
 ROOMS = (
-    "art studio",
-    "bathroom",
-    "bedroom",
-    "foundry",
-    "greenhouse",
-    "hallway",
-    "kitchen",
-    "living room",
-    "outside",
-    "workshop",
+    *("art studio", "bathroom", "bedroom", "foundry", "greenhouse"),
+    *("hallway", "kitchen", "living room", "outside", "workshop"),
 )
 NOT_UNDERSTOOD = ("No known action matches that input", "Unknown action")
 
@@ -114,12 +108,12 @@ def dataset_rows(
     split: str | None = None,
     max_turns: int = MAX_TURNS,
 ) -> list[dict[str, Any]]:
-    """Rows for a trainer: the prompt explains the world, and `reset` appends the task and the first room to it.
+    """Make rows for a trainer; `reset` appends the task and the first room to the prompt.
 
     Args:
         held_out: the same as the split unseen.
-        split: ScienceWorld's own train, development (seen) or test (unseen) variations; each occurs once. These two names are
-            those that papers on agents give them; ScienceWorld itself only says that the variations differ.
+        split: ScienceWorld's own train, development (seen) or test (unseen) variations; each occurs once. Papers on agents use
+            these two names; ScienceWorld itself only says that the variations differ.
     """
     check_level(level, LEVELS, "ScienceWorld")
     part = split_of(split, held_out, "ScienceWorld")
@@ -129,11 +123,8 @@ def dataset_rows(
         place = SPLITS.index(part)
         first = sum(sizes[:place])
         variations += [(task, variation) for variation in range(first, first + sizes[place])]
-    if count > len(variations):
-        kind = "held-out" if part == "unseen" else part
-        raise UserError(
-            f"ScienceWorld has {len(variations)} {kind} rows of the level {level!r}; write a count up to that, not {count}"
-        )
+    kind = "held-out" if part == "unseen" else part
+    check_count(count, len(variations), f"ScienceWorld has {{}} {kind} rows of the level {level!r}")
     draws(seed, part).shuffle(variations)
     prompt, more = prompt_and_budget(INSTRUCTION, max_turns, MAX_TURNS, "command")
     return [
@@ -177,9 +168,7 @@ class Engine:
 
     def start(self, task: str, variation: int) -> dict[str, Any]:
         if not isinstance(task, str) or task not in TASKS:
-            raise UserError(
-                f"ScienceWorld: a row's column `task` is {shown(task)}{nearest(shown(task).strip(repr('')), TASKS)}"
-            )
+            raise UserError(f"ScienceWorld: a row's column `task` is {unknown(task, TASKS)}")
         self._episode = (task, row_number(variation, "variation", "ScienceWorld", sum(TASKS[task]) - 1))
         self._load()
         return {"text": f"{self.server.getTaskDescription()}\n{_tidy(self._view[0])}"}
@@ -198,10 +187,10 @@ class Engine:
         }
 
     def context(self) -> str:
-        """The task's subgoals, and what is in each room at the start, closed things included as closed.
+        """Describe the task's subgoals, and what is in each room at the start, closed things as closed.
 
-        Each room is looked at in a game of its own, into which the agent teleports; afterwards the episode is loaded again. It is
-        slow, so the last text is kept: rollouts of one task follow each other.
+        Each room is shown in a game of its own, into which the agent teleports; then the episode is loaded again. It is slow, so
+        the last text is kept: rollouts of one task follow each other.
         """
         if self._told[0] == self._episode:
             return self._told[1]
@@ -225,7 +214,7 @@ class Engine:
         return [command for command in valid if not command.startswith(("focus", "reset"))]
 
     def splits(self, tasks: list[str]) -> list[list[int]]:
-        """How many variations the simulator has for training, development and testing."""
+        """Count the simulator's variations for training, development and testing."""
         counts = []
         for task in tasks:
             self.server.load(task, 0, "", False)
@@ -234,7 +223,7 @@ class Engine:
         return counts
 
     def machine(self) -> int:
-        """The process id of the virtual machine."""
+        """Return the process id of the virtual machine."""
         return int(self._java.pid)
 
     def close(self) -> None:
@@ -250,11 +239,7 @@ class Engine:
 
 
 def find_java() -> str:
-    """The path of the program java, from JAVA_HOME or the PATH.
-
-    Raises:
-        UserError: there is none.
-    """
+    """Return the path of the program java, from JAVA_HOME or the PATH."""
     home = os.environ.get("JAVA_HOME")
     path = shutil.which("java", path=os.path.join(home, "bin")) if home else shutil.which("java")
     if path is None:
@@ -264,7 +249,7 @@ def find_java() -> str:
 
 
 def _lines(text: str) -> str:
-    """A table as lines of words, without rules and empty lines."""
+    """Write a table as lines of words, without rules and empty lines."""
     return "\n".join(" ".join(line.split()) for line in text.split("\n") if line.strip("- \t\r"))
 
 

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from wm_plugin.errors import MissingExtraError, UserError
-from wm_plugin.worlds.kit.actions import ActionEnvironment
-from wm_plugin.worlds.kit.planning import shortest_plan
+from wm_plugin.worlds.kit.actions import ActionEnvironment, shortest_plan
 from wm_plugin.worlds.kit.protocol import Chooser, ToolCall
 from wm_plugin.worlds.kit.rows import check_level, prompt_and_budget, turn_limit
 
@@ -41,20 +40,12 @@ Position = tuple[int, frozenset[int]]  # the player's cell and the boxes', as in
 class SokobanEnvironment(ActionEnvironment):
     """One episode: at most `max_turns` turns of several actions each; reward 1 for every box on a goal."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._walls = ""
-        self._goals: frozenset[int] = frozenset()
-        self._position: Position = (0, frozenset())
+    _walls: str
+    _goals: frozenset[int]
+    _position: Position
 
     def reset(self, board: str, max_turns: int | None = None, **_: Any) -> str:
-        """Start at `board` (rows of `#.PBG*+` joined by newlines) and return the first observation.
-
-        `max_turns` is `MAX_TURNS` by default.
-
-        Raises:
-            UserError: the board is no rectangle of these cells with one player, as many goals as boxes, and a box off the goals.
-        """
+        """Start at `board`, rows of `#.PBG*+` joined by newlines, and return the first observation."""
         self._walls, self._goals, self._position = read_board(board)
         return self._start(turn_limit(max_turns, MAX_TURNS))
 
@@ -75,7 +66,7 @@ class SokobanEnvironment(ActionEnvironment):
 
     def _apply(self, action: str) -> bool:
         self._position = step(self._walls, self._position, action)
-        self.success = self._ended = self._position[1] == self._goals
+        self._end_at(self._position[1] == self._goals)
         return True
 
     def _state(self) -> Position:
@@ -93,19 +84,12 @@ class SokobanEnvironment(ActionEnvironment):
 
 
 def read_board(board: str) -> tuple[str, frozenset[int], Position]:
-    """A board's walls and floor, its goals, and the position of the player and the boxes.
-
-    Raises:
-        UserError: see `SokobanEnvironment.reset`.
-    """
-    if not isinstance(board, str):
-        raise UserError("A Sokoban's column `board` needs text: rows of one length made of # . P B G * +")
+    """Read a board's walls and floor, its goals, and the position of the player and the boxes."""
+    if not isinstance(board, str) or set(board) - set("#.PBG*+\n") or len(set(map(len, board.split("\n")))) != 1:
+        raise UserError("A Sokoban's column `board` needs rows of one length made of # . P B G * +")
     players, boxes, goals = (
         frozenset(index for index, cell in enumerate(board) if cell in kind) for kind in ("P+", "B*", "G*+")
     )
-    rows = board.split("\n")
-    if set(board) - set("#.PBG*+\n") or len(set(map(len, rows))) != 1:
-        raise UserError("A Sokoban's column `board` needs rows of one length made of # . P B G * +")
     if len(players) != 1 or len(boxes) != len(goals) or boxes == goals:
         raise UserError(
             "A Sokoban's column `board` needs one P or +, as many goals as boxes, and a box that is not on one"
@@ -115,7 +99,7 @@ def read_board(board: str) -> tuple[str, frozenset[int], Position]:
 
 
 def step(walls: str, position: Position, action: str) -> Position:
-    """The position after an action of `ACTIONS`: the same one if the action is not possible."""
+    """Return the position after an action of `ACTIONS`: the same one if the action is not possible."""
     if action == NOTHING:
         return position
     player, boxes = position
@@ -133,12 +117,12 @@ def step(walls: str, position: Position, action: str) -> Position:
 
 
 def is_floor(walls: str, place: int) -> bool:
-    """Whether a player or a box can stand at this index."""
+    """Return whether a player or a box can stand at this index."""
     return 0 <= place < len(walls) and walls[place] == "."  # a newline is a wall, so that rows do not join
 
 
 def solve(walls: str, goals: frozenset[int], position: Position) -> list[str] | None:
-    """A shortest solution, counted in actions; None if there is none, for example because a box is stuck."""
+    """Return a solution of the fewest actions, or None, for example if a box is stuck."""
     live = live_cells(walls, goals)
     if not position[1] <= live:
         return None
@@ -153,7 +137,7 @@ def solve(walls: str, goals: frozenset[int], position: Position) -> list[str] | 
 
 
 def live_cells(walls: str, goals: frozenset[int]) -> set[int]:
-    """The cells from which a box, alone on the board, can be pushed to a goal. The search pulls a box away from each goal."""
+    """Find the cells from which a box, alone on the board, can be pushed to a goal, by pulling a box away from each goal."""
     stride = walls.find("\n") + 1 or len(walls)
     live, queue = set(goals), list(goals)
     for place in queue:
@@ -166,11 +150,11 @@ def live_cells(walls: str, goals: frozenset[int]) -> set[int]:
 
 
 def make_boards(count: int, seed: int, *, level: str = "standard", held_out: bool = False) -> list[str]:
-    """`count` different boards of a level (see `LEVELS`), border included, whose shortest solution has 5 to 30 actions.
+    """Make `count` different boards of a level, border included, by playing backwards from a solved board.
 
-    They are made by playing backwards from a solved board. The walls and goals together decide the split (1 warehouse in 4 is
-    held out): these stay as they are in an episode, so that no position of a held-out one comes up in training. The walls alone
-    would not do: about half of all boards share one room without inner walls, which would be in one part only.
+    The walls and goals together decide the split (1 warehouse in 4 is held out): they stay as they are in an episode, so no
+    position of a held-out one comes up in training. About half of all boards share one room without inner walls, so a split by
+    the walls alone would have them all on one side.
     """
     check_level(level, LEVELS, "Sokoban")
     rng = random.Random(seed * 2 + held_out)
@@ -189,11 +173,9 @@ def make_boards(count: int, seed: int, *, level: str = "standard", held_out: boo
 def dataset_rows(
     count: int, seed: int = 0, held_out: bool = False, level: str = "standard", max_turns: int = MAX_TURNS
 ) -> list[dict[str, Any]]:
-    """Rows for a trainer: the prompt explains the task, and `reset` appends the first observation to it.
+    """Make rows for a trainer; `reset` appends the first observation to the prompt.
 
     With `max_turns` 1 the whole plan is one turn: WMAct's EntirePlan in training, and its single-turn score in evaluation.
-
-    `level` is standard (7x7 cells, 2 boxes), hard-1 (10x10, 2 boxes) or hard-2 (7x7, 3 boxes).
     """
     boards = make_boards(count, seed, level=level, held_out=held_out)
     prompt, more = prompt_and_budget(INSTRUCTION, max_turns, MAX_TURNS)
@@ -201,11 +183,10 @@ def dataset_rows(
 
 
 def expert(per_turn: int = 1) -> Chooser:
-    """Takes a shortest solution, `per_turn` actions a turn. Gives up once there is none."""
-
+    """Return a policy that takes a shortest solution, `per_turn` actions a turn, and gives up once there is none."""
     plans: dict[
         tuple[str, frozenset[int], Position], list[str]
-    ] = {}  # a search may take half a second, so one for an episode
+    ] = {}  # one search an episode: it may take half a second
 
     def choose(environment: SokobanEnvironment) -> ToolCall | None:
         walls, goals, position = environment._walls, environment._goals, environment._position
@@ -224,12 +205,12 @@ def expert(per_turn: int = 1) -> Chooser:
 
 
 def wanderer(rng: random.Random) -> Chooser:
-    """Moves and pushes anywhere, up to three actions a turn."""
+    """Return a policy that moves and pushes anywhere, up to three actions a turn."""
     return lambda _: ("act", {"actions": "; ".join(rng.choices(ACTIONS, k=rng.randint(1, 3)))})
 
 
 def _reverse_play(side: int, boxes: int, rng: random.Random) -> str:
-    """One solvable board."""
+    """Make one solvable board."""
     try:
         from reasoning_gym.games.contrib.sokoban.src.generator import generate
     except ImportError:

@@ -15,13 +15,13 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from wm_plugin.client.server import MAX_REPLY, check_address
-from wm_plugin.errors import UserError, nearest, shown
+from wm_plugin.errors import UserError, shown
 from wm_plugin.runtime import secrets
 from wm_plugin.untrusted import loads, number
 from wm_plugin.worlds.kit.counted import CountedEnvironment
-from wm_plugin.worlds.kit.customer import key_variable
+from wm_plugin.worlds.kit.customer import NAMELESS, key_variable
 from wm_plugin.worlds.kit.protocol import Chooser, ToolCall
-from wm_plugin.worlds.kit.rows import prompt_and_budget, row_text, turn_limit
+from wm_plugin.worlds.kit.rows import check_count, prompt_and_budget, row_text, turn_limit, unknown
 
 logger = logging.getLogger(__name__)
 
@@ -55,18 +55,11 @@ class Tau2Environment(CountedEnvironment):
     observer: ClassVar = {"message_user": "user"}
     refusals = ("Error: ", "Invalid action")
     irreversible = ("call_tool", "finish")
+    _last_line = "No calls are left. The episode is over."
+    _gym: Any = None
+    _task: Any = None
+    _tools: frozenset[str] = frozenset()
     _lost = 0
-
-    def __init__(self) -> None:
-        self._gym: Any = None
-        self._task: Any = None
-        self._tools: set[str] = set()
-        super().__init__()
-
-    def _begin(self) -> None:
-        super()._begin()
-        self._reward = 0.0
-        self._results: set[tuple[str, str]] = set()
 
     def reset(
         self,
@@ -81,13 +74,9 @@ class Tau2Environment(CountedEnvironment):
 
         Args:
             domain: a name that tau2-bench has registered.
-            task_id: of one of its tasks.
             user_url: of the OpenAI-compatible server with the customer's model; empty: tau2-bench's default, by litellm. It gets
                 the key in OPENAI_API_KEY only if `kit.customer.key_variable` says so.
             user_model: the model's name there.
-
-        Raises:
-            UserError: tau2-bench is not installed, or has no such domain or task, or a column does not fit.
         """
         limit = turn_limit(max_turns, MAX_TURNS)
         name = row_text(task_id, "task_id", "tau2")
@@ -102,10 +91,8 @@ class Tau2Environment(CountedEnvironment):
             self._gym = gym(domain, name, max_steps=4 * limit, **customer)
             opening, info = self._gym.reset()
             self._task = info["task"]
-            self._tools = {tool.name for tool in info["tools"]} - {"done"}
-        except (
-            Exception
-        ) as error:  # the customer's server is gone, or refuses: it costs the episode, not the training run
+            self._tools = frozenset(tool.name for tool in info["tools"]) - {"done"}
+        except Exception as error:  # such as of the customer's server: it costs the episode, not the training run
             return self._give_up(error)
         return _cut(secrets.redact(str(opening))) if opening else self._give_up()
 
@@ -119,9 +106,7 @@ class Tau2Environment(CountedEnvironment):
             The customer's answer.
         """
         message = self._start_action(text)
-        if not message:
-            return self._refuse("there is nothing to say, or too much")
-        return self._step(message)
+        return self._step(message) if message else self._refuse("there is nothing to say, or too much")
 
     def call_tool(self, name: str, arguments: str) -> str:
         """Use a tool of the desk.
@@ -153,16 +138,9 @@ class Tau2Environment(CountedEnvironment):
         self._start_action("")
         return self._step(DONE)
 
-    def get_reward(self) -> float:
-        return self._reward
-
-    @property
-    def success(self) -> bool:
-        return self._reward == 1.0
-
     @property
     def user_profile(self) -> dict[str, str]:
-        """What the task tells the customer about themselves, without the reason for the call (see `trajectories.values`)."""
+        """What the task tells the customer about themselves, without the reason for the call (see `data.values`)."""
         scenario = getattr(self._task, "user_scenario", None)
         known = getattr(getattr(scenario, "instructions", None), "known_info", None)
         facts = {"known_info": known, "persona": getattr(scenario, "persona", None)}
@@ -179,9 +157,7 @@ class Tau2Environment(CountedEnvironment):
         try:
             try:
                 reply, reward, terminated, _, info = self._gym.step(action)
-            except (
-                Exception
-            ):  # its evaluator raises for some ends, which are failures; another step then reports the end
+            except Exception:  # its evaluator raises for some failures; another step then reports the end
                 reply, reward, terminated, _, info = self._gym.step(DONE)
             outcome = number(reward) or 0.0
             lost = terminated and loads(info["simulation_run"]) == {}
@@ -199,20 +175,14 @@ class Tau2Environment(CountedEnvironment):
             verdict = "It was handled as it should be." if self.success else "It was not handled as it should be."
             return f"{reply}\nThe case is closed. {verdict} The episode is over.".strip()
         self._invalid += failed
-        self._effective += not failed and (action, reply) not in self._results
-        self._results.add((action, reply))
-        return f"{reply}\nNo calls are left. The episode is over." if self.over else reply
-
-    def _refuse(self, why: str) -> str:
-        self._invalid += 1
-        return f"Error: {why}." + ("\nNo calls are left. The episode is over." if self.over else "")
+        self._note(not failed, action, reply)
+        return self._observe(reply)
 
     def _give_up(self, error: Exception | None = None) -> str:
         self._lose()
         if error is not None:
             reason = " ".join(secrets.redact(f"{type(error).__name__}: {error}").split())
             logger.warning("tau2: a simulation is lost: %s", reason if len(reason) <= 300 else f"{reason[:300]}...")
-        self._reward = 0.0
         return "The simulation is lost. The episode is over."
 
     def _stop(self) -> None:
@@ -232,7 +202,7 @@ def dataset_rows(
     user_model: str = "",
     max_turns: int = MAX_TURNS,
 ) -> list[dict[str, Any]]:
-    """Rows for a trainer: the prompt has the policy and the tools of the domain `level`, and `reset` appends the first sentence.
+    """Make rows for a trainer: the prompt has the policy and the tools of the domain `level`, and `reset` appends a sentence.
 
     The splits are tau2-bench's own, "train" and "test"; a domain without them has no held-out tasks.
     """
@@ -244,29 +214,18 @@ def dataset_rows(
         splits = {}
     task_names = splits.get(HELD_OUT if held_out else "train", [] if held_out else list(tasks))
     numbers = sorted(str(name) for name in task_names if str(name) in tasks)
-    if count > len(numbers):
-        kind = "held-out" if held_out else "training"
-        raise UserError(f"tau2-bench has {len(numbers)} {kind} tasks of {level}; write a count up to that, not {count}")
+    check_count(count, len(numbers), f"tau2-bench has {{}} {'held-out' if held_out else 'training'} tasks of {level}")
     desk = registry.get_env_constructor(level)(solo_mode=False)
     tools = "\n".join(json.dumps(tool.openai_schema["function"]) for tool in desk.get_tools())
-    [opening], more = prompt_and_budget(INSTRUCTION, max_turns, MAX_TURNS, "tool call")
-    prompt = f"{opening['content']}The policy:\n{desk.get_policy()}\n\nThe tools:\n{tools}\n\n"
+    about = f"The policy:\n{desk.get_policy()}\n\nThe tools:\n{tools}"
+    prompt, more = prompt_and_budget(INSTRUCTION, max_turns, MAX_TURNS, "tool call", about)
     user = {"user_url": user_url, "user_model": user_model} if user_model else {}
-    return [
-        {
-            "prompt": [{"role": "user", "content": prompt}],
-            "domain": level,
-            "task_id": name,
-            "level": level,
-            **user,
-            **more,
-        }
-        for name in random.Random(seed * 2 + held_out).sample(numbers, count)
-    ]
+    names = random.Random(seed * 2 + held_out).sample(numbers, count)
+    return [{"prompt": prompt, "domain": level, "task_id": name, "level": level, **user, **more} for name in names]
 
 
 def expert() -> Chooser:
-    """Takes the task's reference actions, then tells the customer what they have to know. It asks no questions."""
+    """Return a policy that takes the task's reference actions, then tells the customer what they have to know."""
 
     def choose(environment: Tau2Environment) -> ToolCall | None:
         criteria = environment._task.evaluation_criteria
@@ -282,13 +241,12 @@ def expert() -> Chooser:
 
 
 def wanderer(rng: random.Random) -> Chooser:
-    """Says something, or calls any tool with the arguments of one of the task's reference actions or with none."""
+    """Return a policy that says something, or calls a tool, with arguments of one of the task's reference actions or none."""
 
     def choose(environment: Tau2Environment) -> ToolCall:
         if rng.random() < 0.5 or not environment._tools:
-            return "message_user", {
-                "text": rng.choice(["How can I help you?", "Could you tell me more?", "It is done."])
-            }
+            text = rng.choice(["How can I help you?", "Could you tell me more?", "It is done."])
+            return "message_user", {"text": text}
         criteria = environment._task.evaluation_criteria
         actions = list(criteria.actions or []) if criteria else []
         if actions and rng.random() < 0.5:
@@ -300,9 +258,7 @@ def wanderer(rng: random.Random) -> Chooser:
 
 
 def _library() -> tuple[Any, Any]:
-    """tau2-bench's gym class and registry. Its log is switched off: it writes several messages a step. What servers send to
-    litellm is bounded.
-    """
+    """Import tau2-bench's gym class and registry. Its log, of several messages a step, is switched off."""
     try:
         from loguru import logger as log
         from tau2.gym.gym_agent import AgentGymEnv
@@ -319,10 +275,7 @@ def _library() -> tuple[Any, Any]:
 
 
 def bound_replies(litellm: Any) -> None:
-    """Let litellm read no more than `MAX_REPLY` bytes of an answer of an OpenAI-compatible server, uncompressed.
-
-    By hooks of its client for these, which tau2-bench makes; a larger answer costs the episode.
-    """
+    """Let litellm read no more than `MAX_REPLY` bytes of a server's answer, uncompressed; a larger one costs the episode."""
     import httpx
 
     class Bounded(httpx.SyncByteStream):
@@ -360,37 +313,30 @@ def bound_replies(litellm: Any) -> None:
 
 
 def _cut(text: str) -> str:
-    """What a customer says, at a length that an agent can read."""
+    """Cut what a customer says to a length that an agent can read."""
     return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}..."
 
 
 def _tasks(registry: Any, domain: str, task_id: str | None = None) -> dict[str, Any]:
-    """The tasks of a domain by name.
-
-    Raises:
-        UserError: there is no such domain, or no task `task_id` in it.
-    """
+    """Return the tasks of a domain by name. Raise a UserError if there is no such domain, or no task `task_id` in it."""
     domains = [str(name) for name in registry.get_domains()]
     if not isinstance(domain, str) or domain not in domains:
-        raise UserError(f"tau2-bench has no domain {shown(domain)}{nearest(shown(domain).strip(repr('')), domains)}")
+        raise UserError(f"tau2-bench has no domain {unknown(domain, domains)}")
     tasks = {str(task.id): task for task in registry.get_tasks_loader(domain)()}
     if task_id is not None and task_id not in tasks:
-        name = shown(task_id)
-        raise UserError(f"tau2-bench's domain {domain!r} has no task {name}{nearest(name.strip(repr('')), tasks)}")
+        raise UserError(f"tau2-bench's domain {domain!r} has no task {unknown(task_id, tasks)}")
     return tasks
 
 
 def _customer(url: str, model: str) -> dict[str, Any]:
-    """The arguments by which tau2-bench, through litellm, reaches the customer's model."""
+    """Return the arguments by which tau2-bench, through litellm, reaches the customer's model."""
     secrets.hold_environment()  # litellm sends what it finds there
     if not model.isprintable() or "://" in model:  # litellm takes some names for the addresses of other servers
         raise UserError(f"A tau2 row's column `user_model` is {shown(model)}; write the model's name")
     if not url:
         return {"user_llm": model} if model else {}
     if not model:
-        raise UserError(
-            "A tau2 row's column `user_model` is empty; write the name that `user_url` serves the model under"
-        )
+        raise UserError(f"A tau2 row's column `user_model` is empty; {NAMELESS}")
     check_address(url, "A tau2 row's column `user_url`")
     variable = key_variable(url)
     key = (os.environ.get(variable) if variable else None) or "none"  # litellm requires one, or takes OPENAI_API_KEY

@@ -11,14 +11,12 @@ from functools import cache
 from typing import Any
 
 from wm_plugin.errors import MissingExtraError, UserError, shown
-from wm_plugin.worlds.kit.actions import ActionEnvironment
-from wm_plugin.worlds.kit.planning import shortest_plan
+from wm_plugin.worlds.kit.actions import ActionEnvironment, shortest_plan
 from wm_plugin.worlds.kit.protocol import Chooser, ToolCall
-from wm_plugin.worlds.kit.rows import check_level, prompt_and_budget, row_number, turn_limit
+from wm_plugin.worlds.kit.rows import check_count, check_level, prompt_and_budget, repeated, row_number, turn_limit
 
 MAX_TURNS = 30
 LEVELS = ("standard",)
-HELD_OUT = 60  # of 300 start states
 ACTIONS = ("move down", "move up", "move right", "move left", "pickup", "dropoff")  # numbered as in gymnasium
 IN_TAXI = 4  # the passenger's position, besides the numbers of the four places
 WIDTH = 7  # characters of a cell on the map
@@ -38,15 +36,10 @@ and count as invalid.
 class TaxiEnvironment(ActionEnvironment):
     """One episode: at most `max_turns` turns of several actions each; reward 1 for the passenger at the destination."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._number = 0  # gymnasium's number of the state
+    _number: int  # gymnasium's, of the state
 
     def reset(self, state: int, max_turns: int | None = None, **_: Any) -> str:
-        """Start at gymnasium's `state` and return the first observation.
-
-        `max_turns` is `MAX_TURNS` by default. A state that no episode starts in is a `UserError`.
-        """
+        """Start at gymnasium's `state`, one of its 300 start states, and return the first observation."""
         number = row_number(state, "state", "taxi")
         if number not in start_states():
             raise UserError(f"A taxi's column `state` needs one of gymnasium's 300 start states, not {shown(state)}")
@@ -73,7 +66,7 @@ class TaxiEnvironment(ActionEnvironment):
         if next_state is None:
             return False
         self._number = next_state
-        self.success = self._ended = is_delivered(next_state)
+        self._end_at(is_delivered(next_state))
         return True
 
     def _state(self) -> int:
@@ -85,7 +78,7 @@ class TaxiEnvironment(ActionEnvironment):
 
 @cache
 def _taxi() -> Any:
-    """Gymnasium's environment; only its tables are used."""
+    """Import gymnasium's environment, of which only the tables are used."""
     try:
         from gymnasium.envs.toy_text.taxi import TaxiEnv
     except ImportError:
@@ -95,33 +88,33 @@ def _taxi() -> Any:
 
 @cache
 def start_states() -> tuple[int, ...]:
-    """The states in which the passenger waits at one place and wants to go to another."""
+    """Return the states in which the passenger waits at one place and wants to go to another."""
     return tuple(int(state) for state in _taxi().initial_state_distrib.nonzero()[0])
 
 
 def is_held_out(state: int) -> bool:
-    """Whether a start state is held out: `HELD_OUT` in all, spread evenly over rows, columns, passengers and destinations."""
+    """Return whether a start state is held out: 60 of 300, spread evenly over rows, columns, passengers and destinations."""
     row, column, passenger, destination = _taxi().decode(state)
     return bool((row + 2 * (4 * passenger + destination)) % 5 == column)
 
 
 @cache  # 500 states, 6 actions
 def step(state: int, action: str) -> int | None:
-    """The state that an action of `ACTIONS` leads to; None for a pickup or a dropoff that is not possible."""
+    """Return the state after an action of `ACTIONS`; None for a pickup or a dropoff that is not possible."""
     next_state = int(_taxi().P[state][ACTIONS.index(action)][0][1])
     refused = next_state == state if action == "pickup" else action == "dropoff" and not is_delivered(next_state)
     return None if refused else next_state
 
 
 def is_delivered(state: int) -> bool:
-    """Whether the passenger is at the destination, and out of the taxi."""
+    """Return whether the passenger is at the destination and out of the taxi."""
     _, _, passenger, destination = _taxi().decode(state)
     return bool(passenger == destination)
 
 
 @cache
 def draw(state: int) -> str:
-    """The map of a state."""
+    """Draw the map of a state."""
     taxi = _taxi()
     row, column, passenger, destination = taxi.decode(state)
     border = "+" + "-" * (5 * WIDTH + 4) + "+"
@@ -145,32 +138,25 @@ def dataset_rows(
     max_turns: int = MAX_TURNS,
     repeat: bool = False,
 ) -> list[dict[str, Any]]:
-    """Rows for a trainer: the prompt explains the task, and `reset` appends the first observation to it.
+    """Make rows for a trainer; `reset` appends the first observation to the prompt.
 
     With `max_turns` 1 the whole plan is one turn: WMAct's EntirePlan in training, and its single-turn score in evaluation.
 
-    The taxi has 300 start states in all, too few for the paper's 256 held-out ones beside those to train on. Here 240 are
-    trained on, shuffled and repeated as often as `count` needs, and 60 are held out, each once. With `repeat` these are repeated
-    too: 256 rows are then 256 evaluations over 60 states, to be named so (`taxi_256_over_60` in the recipes). There is one level.
-    Of every passenger and destination one start in each row and in each column is held out.
+    The taxi has 300 start states, too few for the paper's 256 held-out ones beside those to train on. 240 are for training,
+    repeated as often as `count` needs, and 60 are held out, each once. With `repeat` these are repeated too: 256 rows are then
+    256 evaluations over 60 states (`taxi_256_over_60` in the recipes).
     """
     check_level(level, LEVELS, "taxi")
     states = [state for state in start_states() if is_held_out(state) == held_out]
-    if held_out and count > HELD_OUT and not repeat:
-        raise UserError(
-            f"The taxi has {HELD_OUT} held-out start states; write a count up to that, not {count}, or repeat=true for "
-            f"{count} evaluations over {HELD_OUT} states"
-        )
-    rng = random.Random(seed * 2 + held_out)
-    picks: list[int] = []
-    while len(picks) < count:
-        picks += rng.sample(states, len(states))
+    if held_out and not repeat:
+        check_count(count, len(states), "The taxi has {} held-out start states (repeat=true takes each several times)")
     prompt, more = prompt_and_budget(INSTRUCTION, max_turns, MAX_TURNS)
-    return [{"prompt": prompt, "state": state, "level": level, **more} for state in picks[:count]]
+    picks = repeated(random.Random(seed * 2 + held_out), states, count)
+    return [{"prompt": prompt, "state": state, "level": level, **more} for state in picks]
 
 
 def solve(state: int) -> list[str] | None:
-    """A shortest way to deliver the passenger."""
+    """Return a shortest way to deliver the passenger."""
 
     def successors(state: int) -> Iterator[tuple[str, int]]:
         for action in ACTIONS:
@@ -181,7 +167,7 @@ def solve(state: int) -> list[str] | None:
 
 
 def expert(per_turn: int = 1) -> Chooser:
-    """Takes a shortest way, `per_turn` actions a turn."""
+    """Return a policy that takes a shortest way, `per_turn` actions a turn."""
 
     def choose(environment: TaxiEnvironment) -> ToolCall | None:
         plan = solve(environment._number)
@@ -191,5 +177,5 @@ def expert(per_turn: int = 1) -> Chooser:
 
 
 def wanderer(rng: random.Random) -> Chooser:
-    """Drives anywhere, up to three actions a turn."""
+    """Return a policy that drives anywhere, up to three actions a turn."""
     return lambda _: ("act", {"actions": "; ".join(rng.choices(ACTIONS, k=rng.randint(1, 3)))})

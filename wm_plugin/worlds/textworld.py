@@ -3,8 +3,8 @@
 Two kinds of games: custom ones (rooms, objects and a quest of so many actions) and cooking ones (find the kitchen, read the
 recipe, prepare a meal). A game is made when it is first played, in a second or two, and kept in a cache folder.
 
-The interpreter is C code with global state, and hangs for good on a few inputs: it runs in a process of its own, only the verbs
-of the game reach it, and a call has a time limit. Its hash seed is fixed, so that cooking games are reproducible.
+The interpreter is C code with global state, and a few inputs hang it for good: it runs in its own process, only the verbs of the
+game reach it, and a call has a time limit. Its hash seed is fixed, so cooking games are reproducible.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from typing import Any
 
 from wm_plugin.errors import MissingExtraError
 from wm_plugin.worlds.kit.commands import CommandEnvironment, expert, wanderer
-from wm_plugin.worlds.kit.rows import check_level, prompt_and_budget, row_number, turn_limit
+from wm_plugin.worlds.kit.rows import check_level, prompt_and_budget, row_number, turn_limit, world_seed
 
 MAX_TURNS = 50
 LEVELS: dict[str, dict[str, Any]] = {  # settings of the library's generators
@@ -102,31 +102,24 @@ class TextworldEnvironment(CommandEnvironment):
 def dataset_rows(
     count: int, seed: int = 0, held_out: bool = False, level: str = "standard", max_turns: int = MAX_TURNS
 ) -> list[dict[str, Any]]:
-    """Rows for a trainer: the prompt explains the task, and `reset` appends the first observation to it.
-
-    Held-out games have seeds that 10 divides, and train games the others.
-    """
+    """Make rows for a trainer; `reset` appends the first observation to the prompt. Held-out games have other seeds."""
     settings_of(level)
     rng = random.Random(seed * 2 + held_out)
     seeds: dict[int, None] = {}
     while len(seeds) < count:
-        seeds[rng.randrange(MAX_SEED // 10) * 10 + (0 if held_out else rng.randint(1, 9))] = None
+        seeds[world_seed(rng, held_out)] = None
     prompt, more = prompt_and_budget(INSTRUCTION, max_turns, MAX_TURNS, "command")
     return [{"prompt": prompt, "level": level, "seed": number, **more} for number in seeds]
 
 
 def settings_of(level: str) -> dict[str, Any]:
-    """The generator's settings of a level.
-
-    Raises:
-        UserError: there is no such level.
-    """
+    """Return the generator's settings of a level."""
     check_level(level, LEVELS, "TextWorld")
     return LEVELS[level]
 
 
 def cache_folder() -> Path:
-    """The folder of generated games, in WM_PLUGIN_CACHE, or in wm_plugin in XDG_CACHE_HOME or ~/.cache."""
+    """Return the folder of generated games, in WM_PLUGIN_CACHE, or in wm_plugin in XDG_CACHE_HOME or ~/.cache."""
     ours = os.environ.get("WM_PLUGIN_CACHE")
     base = Path(ours) if ours else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "wm_plugin"
     return base / "textworld"
@@ -201,7 +194,7 @@ class Engine:
 
 
 def in_words(name: str, arguments: list[str]) -> str:
-    """A fact in words: `north_of(a, b)` as "a is north of b", `closed(box)` as "box is closed"."""
+    """Write a fact in words: `north_of(a, b)` as "a is north of b", `closed(box)` as "box is closed"."""
     verb = WORDS.get(name) or ("" if name.startswith("needs") else "is ") + name.replace("_", " ")
     if name == "link" and len(arguments) == 3:
         return f"{arguments[1]} is between {' and '.join(sorted(arguments[::2]))}"
@@ -211,7 +204,7 @@ def in_words(name: str, arguments: list[str]) -> str:
 
 
 def make_game(settings: dict[str, Any], seed: int) -> Path:
-    """The game's file, from the cache or newly made; its description lies beside it with the ending .json."""
+    """Return the game's file, from the cache or newly made; its description lies beside it with the ending .json."""
     about = json.dumps([settings, seed, version("textworld")], sort_keys=True)
     folder = cache_folder() / hashlib.sha256(about.encode()).hexdigest()[:20]
     if not folder.is_dir():
@@ -221,9 +214,8 @@ def make_game(settings: dict[str, Any], seed: int) -> Path:
         folder.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix="making-"))
         try:
-            for attempt in range(
-                4
-            ):  # not every seed has so long a quest; the last digit, which decides the split, stays
+            # not every seed has so long a quest; the last digit, which decides the split, stays
+            for attempt in range(4):
                 try:
                     _generate(settings, seed + attempt * MAX_SEED, temporary / "game.z8")
                     break
@@ -261,13 +253,13 @@ def _generate(settings: dict[str, Any], seed: int, path: Path) -> None:
 
 
 def moves_of(text: str) -> int | None:
-    """The count of moves with which the status line ends; None if there is none."""
+    """Return the count of moves with which the status line ends, or None."""
     moves = re.search(r"(\d+)\s*$", text)
     return int(moves[1]) if moves else None
 
 
 def tidy(text: str) -> str:
-    """A reply of the game without its prompt, status line and empty lines."""
+    """Remove the prompt, the status line and empty lines of a reply."""
     text = re.sub(r"\n>[^\n]*$", "", text)
     for end in (WINNING, LOSING):
         before, ending, _ = text.partition(end)

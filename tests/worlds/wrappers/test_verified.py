@@ -13,11 +13,12 @@ from support.timing import too_slow
 from wm_plugin.cli.block import read_block
 from wm_plugin.data.schema import Action, Call
 from wm_plugin.errors import UserError
+from wm_plugin.hosting.episode import EpisodePort, end_together
 from wm_plugin.worlds.kit.protocol import observers, report, tool_names, tool_schema
 from wm_plugin.worlds.worlds import load
 from wm_plugin.worlds.wrappers.control import controlled
 from wm_plugin.worlds.wrappers.rewarded import rewarded
-from wm_plugin.worlds.wrappers.simulated import note_action, note_turn, ready, settle, simulated
+from wm_plugin.worlds.wrappers.simulated import simulated
 from wm_plugin.worlds.wrappers.simulated_dialogue import Waiting
 from wm_plugin.worlds.wrappers.tags import in_tags
 from wm_plugin.worlds.wrappers.verified import VerifiedWorld, verified
@@ -429,20 +430,20 @@ def test_hosts_tell_it_of_turns_and_wait_for_the_answer():
         for one in environments:
             one.reset(code=CODE)
             call = {"type": "function", "function": {"name": "open", "arguments": "{}"}}
-            note_turn(one, {"role": "assistant", "content": "", "tool_calls": [call]})
+            EpisodePort(one).turn({"role": "assistant", "content": "", "tool_calls": [call]})
         for one in environments:
-            asyncio.run(ready(one))
+            asyncio.run(EpisodePort(one).ready())
         assert len(server.bodies) == server.most_at_once == 2
         assert [one.open() for one in environments] == [REFUSAL] * 2
         assert len(server.bodies) == 2
         for (
             one
         ) in environments:  # without a note, a call is a turn of its own; what a host answered itself is in the history
-            note_action(one, Action(calls=(Call(name="fly", arguments={}),)), [REFUSAL])
-            note_action(one, turned(CODE), ["There is no fly."])
+            EpisodePort(one).turn(Action(calls=(Call(name="fly", arguments={}),)), [REFUSAL])
+            EpisodePort(one).turn(turned(CODE), ["There is no fly."])
             one.turn(to=CODE)
             assert one.open() == "It opens."
-        settle(environments)
+        end_together([EpisodePort(one) for one in environments], [0] * len(environments))
         assert "There is no fly." in json.dumps(server.bodies[-1])
         assert REFUSAL not in json.dumps(server.bodies)
 
@@ -465,7 +466,7 @@ def test_it_goes_with_rewards_control_and_tags():
         columns = {name: value for name, value in row.items() if name != "prompt"}
         environment.reset(**columns)
         call = {"type": "function", "function": {"name": "act", "arguments": json.dumps({"actions": "crane"})}}
-        note_turn(environment, {"role": "assistant", "content": "<action>crane</action>", "tool_calls": [call]})
+        EpisodePort(environment).turn({"role": "assistant", "content": "<action>crane</action>", "tool_calls": [call]})
         assert environment.act("crane") == "Not yet."
         assert "<action>" not in json.dumps(server.bodies)
         assert report(environment)["verify/questions"] == len({json.dumps(one) for one in server.bodies})
@@ -524,7 +525,7 @@ def test_thousands_of_calls_in_one_turn_take_linear_time():
     def work(actions):
         environment.reset(code=CODE)
         for action in actions:
-            note_action(environment, action)
+            EpisodePort(environment).turn(action)
             for call in action.calls:
                 environment.turn(**call.arguments)
 

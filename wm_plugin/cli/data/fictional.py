@@ -50,8 +50,8 @@ def add_parser(steps: Any) -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    """`worlds`, `questions`, `out`; with a server `closed_book` (see `baseline.closed_book`), and `ok`: it knows nothing."""
-    from wm_plugin.worlds.fictional.files import write
+    """`worlds`, `questions`, `out`; with a server `closed_book` (see `closed_book`), and `ok`: it knows nothing."""
+    from wm_plugin.lab.synthesis.fictional import write
 
     if (args.closed_book is None) is not (args.closed_book_model is None):
         raise UserError("--closed-book URL and --closed-book-model NAME go together: give both or none")
@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     )
     result: dict[str, Any] = {"out": str(out), "worlds": args.count, "questions": len(rows), "ok": True}
     if answers is not None:
-        from wm_plugin.worlds.fictional.baseline import closed_book
+        from wm_plugin.lab.synthesis.fictional import closed_book
 
         known = closed_book(answers, rows, seed=args.seed)
         result |= {"closed_book": known, "ok": not known["known"] and not known["failed"]}

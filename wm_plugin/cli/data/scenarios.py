@@ -58,7 +58,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     from wm_plugin.client.answers import Answers, ServerModel
     from wm_plugin.client.server import Server
     from wm_plugin.data.outputs import check_apart, check_out
-    from wm_plugin.worlds import scenarios
+    from wm_plugin.lab.synthesis import scenarios
+    from wm_plugin.worlds.scenarios import MOST
 
     if args.verify not in _VERIFY:
         raise UserError(f"--verify: there is no {args.verify!r}{nearest(args.verify, _VERIFY)}")
@@ -76,8 +77,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     check_apart([args.source], {"--out": out, "--work": kept})
     seeds = _seeds(args)
     most = len(seeds) * (args.states + 1) * (args.queries + 1)
-    if most > scenarios.MOST:
-        raise UserError(f"{len(seeds)} seeds would make {most:,} scenarios; {scenarios.MOST:,} are the most of a file")
+    if most > MOST:
+        raise UserError(f"{len(seeds)} seeds would make {most:,} scenarios; {MOST:,} are the most of a file")
     server = Server(
         args.server,
         args.server_model,
@@ -108,15 +109,12 @@ def _seeds(args: argparse.Namespace) -> Any:
     from wm_plugin.cli.steps import search_here
     from wm_plugin.data.schema import Trajectory
     from wm_plugin.data.write import holds
-    from wm_plugin.worlds import scenarios
+    from wm_plugin.lab.synthesis import scenarios
+    from wm_plugin.worlds.scenarios import read
     from wm_plugin.worlds.worlds import load
 
     if args.source.endswith(".jsonl") or Path(args.source).exists():
-        return (
-            _of_trajectories(args.source)
-            if holds(Path(args.source), Trajectory.model_fields)
-            else scenarios.read(args.source)
-        )
+        return _of_trajectories(args.source) if holds(Path(args.source), Trajectory.model_fields) else read(args.source)
     search_here()
     world = load(args.source)
     if missing := world.missing():
@@ -126,7 +124,7 @@ def _seeds(args: argparse.Namespace) -> Any:
 
 def _of_trajectories(source: str) -> Any:
     from wm_plugin.data.readers import read
-    from wm_plugin.worlds import scenarios
+    from wm_plugin.lab.synthesis import scenarios
 
     if not (seeds := scenarios.of_trajectories(read(source))):
         raise UserError(f"{source}: no trajectory says what the agent was asked")

@@ -1,8 +1,7 @@
 """Prompts that ask for the next observation: templates by family, several variants each, and a user's own by path.
 
-`rwml` follows RWML (tables A4 to A7), `word2world` Word2World's dialogues, and `mcp` to `os` are the seven domains of
-Qwen-AgentWorld (§3.1.2). Their facts are the papers', their wording is ours. The module `file` documents
-files of prompts.
+`rwml` follows RWML (tables A4 to A7), `word2world` Word2World's dialogues, and `mcp` to `os` the seven domains of Qwen-AgentWorld
+(§3.1.2); their facts are the papers'. The module `file` documents files of prompts.
 """
 
 import re
@@ -44,7 +43,7 @@ def render(
     variant: str | None = None,
     world_context: Shown = False,
 ) -> Rendered:
-    """A transition as the conversation that asks for its observation. It ends with a user message.
+    """Render a transition as the conversation that asks for its observation. It ends with a user message.
 
     Other results of the same action are left out; the prompt names the call whose result it asks for.
 
@@ -81,7 +80,7 @@ def render(
 
 
 def target(observation: Observation, prompts: Prompts, *, thinking: bool = False) -> str:
-    """The answer that the model should give: the observation between the tags, after an empty thought.
+    """Return the answer that the model should give: the observation between the tags, after an empty thought.
 
     With `thinking` there is no empty thought, and the caller puts reasoning before the text. Without a tag the answer is the
     observation alone.
@@ -141,7 +140,7 @@ def _context(context: Context, shown: Shown) -> dict[str, str]:
 
 
 def _acted(turns: Sequence[Turn], prompts: Prompts) -> Sequence[Turn]:
-    """Turns with their actions as the prompts write them."""
+    """Return turns with their actions as the prompts write them."""
     if prompts.actions == "calls":
         return turns
     return [turn.model_copy(update={"action": _action(turn.action, prompts)}) for turn in turns]
@@ -164,14 +163,14 @@ def _is_won(observation: Observation) -> bool:
 
 
 def observed(observation: Observation, prompts: Prompts) -> str:
-    """An observation as it is to be predicted: with the marks of success that the prompts ask for."""
+    """Return an observation as it is to be predicted: with the marks of success that the prompts ask for."""
     won = _is_won(observation)
     text = observation.text + SUCCESS if prompts.success and won else observation.text
     return f"{text}\n{COMPLETED[won]}" if prompts.completion else text
 
 
 def _messages(system: str, blocks: Iterable[tuple[Side, str]]) -> list[Message]:
-    """Blocks as messages; consecutive blocks of one side are joined."""
+    """Make messages of blocks; consecutive blocks of one side are joined."""
     messages: list[Message] = [{"role": "system", "content": system}] if system else []
     for side, text in blocks:
         role = _ROLES[side]

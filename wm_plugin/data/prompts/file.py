@@ -127,13 +127,13 @@ class Prompts(BaseModel):
         return self.name if self.name in DOMAINS else ""
 
     def answer(self, variant: str, thinking: bool) -> str:
-        """The `$answer` of a variant: its own, else the file's."""
+        """Return the `$answer` of a variant: its own, else the file's."""
         own = self.variants[variant]
         text = own.think if thinking else own.direct
         return text if text is not None else self.think if thinking else self.direct
 
     def names(self, stage: str) -> list[str]:
-        """The names of the variants that a stage draws from.
+        """Return the names of the variants that a stage draws from.
 
         Raises:
             UserError: there is no such stage.
@@ -143,13 +143,13 @@ class Prompts(BaseModel):
         return self.stages.get(stage) or list(self.variants)  # type: ignore[call-overload]
 
     def choose(self, trajectory: str, stage: str, seed: int) -> str:
-        """The variant for a trajectory: a uniform draw that depends only on the seed and the trajectory's identity."""
+        """Draw the variant for a trajectory uniformly; the draw depends only on the seed and the trajectory's identity."""
         names = self.names(stage)
         return names[whole_number(f"prompt/{seed}/{trajectory}") % len(names)]
 
 
 def load(name_or_path: str) -> Prompts:
-    """Load one of our families by name, or the user's own file by path (with a `/`, or ending in `.yaml`).
+    """Load a family of the package by name, or the user's own file by path (with a `/`, or ending in `.yaml`).
 
     Raises:
         UserError: no such family or file, or a mistake in it; names the file, variant and placeholder.
@@ -179,7 +179,7 @@ def _is_path(name: str) -> bool:
 
 
 def _read(name: str, referrer: str = "") -> dict[str, Any]:
-    """A file's values. `referrer` is the file whose `styles` names this one."""
+    """Read a file's values. `referrer` is the file whose `styles` names this one."""
     source = Path(name) if _is_path(name) else resources.files(__package__) / f"{name}.yaml"
     where = f"{referrer}: styles: " if referrer else ""
     try:
@@ -196,7 +196,7 @@ def _read(name: str, referrer: str = "") -> dict[str, Any]:
 
 
 def _first(error: ValidationError) -> str:
-    """The first mistake, in one line."""
+    """Say the first mistake, in one line."""
     first = error.errors(include_url=False)[0]
     place = [str(part) for part in first["loc"]]
     if first["type"] == "extra_forbidden":

@@ -38,7 +38,7 @@ OnReject = Callable[[Reject], None]
 
 
 def read(path: str | Path, format: str = "auto", *, on_reject: OnReject | None = None) -> Iterator[Trajectory]:
-    """The trajectories of a file, one by one, in constant memory.
+    """Yield the trajectories of a file, in constant memory.
 
     Args:
         path: a file of JSON lines, a JSON array or a JSON document, also gzipped; or parquet.
@@ -96,7 +96,7 @@ def parts(path: Path, format: str = "auto", *, size: int = PART) -> Iterator[Par
 
 
 def read_part(part: Part, *, make: Make | None = None) -> Iterator[Outcome]:
-    """The trajectories or the rejection of every row of a part, as from `read_rows`."""
+    """Yield the trajectories or the rejection of every row of a part, as from `read_rows`."""
     return _rows(_reader(part.format), files.head(part.file), part, make)
 
 
@@ -123,7 +123,7 @@ def _completed(rows: Iterator[Outcome], completions: Iterable[Make]) -> Iterator
 
 
 def detect(path: Path, head: files.Head) -> ModuleType:
-    """The first reader that matches a file.
+    """Return the first reader that matches a file.
 
     Raises:
         UserError: no reader matches; or the file holds dialogues, and its rows do not tell, or do not agree, who acts in them.
@@ -137,9 +137,9 @@ def detect(path: Path, head: files.Head) -> ModuleType:
 
 
 def _of_dialogues(path: Path, head: files.Head) -> str:
-    """The format of a file of `messages`: openai, in which the assistant acts, or word2world, in which it is the world.
+    """Tell the format of a file of `messages`: openai, in which the assistant acts, or word2world, in which it is the world.
 
-    A failed episode of Word2World has no mark, so a row alone may fit both; the file's first rows are asked.
+    A failed episode of Word2World has no mark, so a row alone may fit both; the file's first rows decide.
     """
     verdicts: Counter[str] = Counter()
     characters = 0

@@ -12,13 +12,11 @@ from pydantic import ValidationError
 
 from wm_plugin.data import files
 from wm_plugin.data.errors import RowError
-from wm_plugin.data.fields import Fields
-from wm_plugin.data.schema import Source, Trajectory, misfit
+from wm_plugin.data.schema import Fields, Source, Trajectory, misfit
 
 Convert = Callable[[Any, Source], Iterator[Trajectory | Fields]]
 Rows = tuple[Iterable[files.Record], Convert]  # from a reader whose rows are not the file's records
 Make = Callable[[Trajectory], Trajectory]  # completes what a reader made
-MOST_COPIES = 50  # real trees of StableToolBench have paths of up to 36 steps
 
 
 @dataclass(frozen=True)
@@ -55,27 +53,8 @@ def convert_rows(records: Iterable[files.Record], convert: Convert, name: str, p
             yield from trajectories
 
 
-def size_of(value: Any) -> int:
-    """The characters of a value as JSON."""
-    return len(json.dumps(value))
-
-
-def check_copies(size: int, copied: int) -> None:
-    """Bound what is written again and again, in each trajectory that is made of the same part of a record or file.
-
-    Args:
-        size: characters that were read.
-        copied: characters that are written of the parts that trajectories share.
-
-    Raises:
-        RowError: out of proportion.
-    """
-    if copied > MOST_COPIES * size:
-        raise RowError(f"its trajectories repeat more than {MOST_COPIES} times what was read", "out of bounds")
-
-
 def number_of(value: Any) -> float | None:
-    """A number that may be written as a string; None for anything else, and for NaN."""
+    """Read a number that may be written as a string; None for anything else, and for NaN."""
     if isinstance(value, bool) or value is None:
         return None
     try:
@@ -86,7 +65,7 @@ def number_of(value: Any) -> float | None:
 
 
 def rest_of(record: Mapping[str, Any], *used: str, **read: Any) -> dict[str, Any]:
-    """The keys of a record that have no field, for the metadata.
+    """Return the keys of a record that have no field, for the metadata.
 
     Args:
         used: keys that became fields.
@@ -101,7 +80,7 @@ def rest_of(record: Mapping[str, Any], *used: str, **read: Any) -> dict[str, Any
 
 
 def task_of(prompt: Any) -> str:
-    """A task id made of the prompt: rollouts of the same prompt are of one task."""
+    """Make a task id of the prompt: rollouts of the same prompt are of one task."""
     return hashlib.sha256(json.dumps(prompt, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -17,7 +17,7 @@ _NAME = re.compile(r"[^>\n]*")
 
 
 def messages_of(text: str) -> list[Message]:
-    """The messages of a ChatML text; empty if it has no role marks."""
+    """Read the messages of a ChatML text; none if it has no role marks."""
     messages: list[Message] = []
     for block in text.split(START)[1:]:
         role, _, content = block.partition("\n")
@@ -33,7 +33,7 @@ def messages_of(text: str) -> list[Message]:
 
 
 def results(text: str) -> list[Message]:
-    """The tool messages of a user's text that holds only results; empty if there is anything else in it."""
+    """Read the tool messages of a user's text that holds only results; none if there is anything else in it."""
     pieces = _cut(text, "tool_response")
     if any(piece.strip() for piece in pieces[::2]):
         return []
@@ -41,7 +41,7 @@ def results(text: str) -> list[Message]:
 
 
 def assistant(text: str) -> Message:
-    """A model's output as a message, with its calls."""
+    """Read a model's output as a message, with its calls."""
     calls, kept = [], []
     for number, piece in enumerate(_cut(text, "tool_call")):
         if number % 2 == 0:
@@ -56,7 +56,7 @@ def assistant(text: str) -> Message:
 
 
 def tools_of(system: str) -> list[Any]:
-    """The tools that a system message lists in `<tools>`, one per line; empty if a line is not an object."""
+    """Read the tools that a system message lists in `<tools>`, one per line; none if a line is not an object."""
     listed = system.partition("<tools>\n")[2]
     end = listed.find("\n</tools>")
     try:
@@ -79,7 +79,7 @@ def _cut(text: str, tag: str) -> list[str]:
 
 
 def _parameters(text: str) -> Iterator[tuple[str, str]]:
-    """`<parameter=key>value</parameter>`, in one pass: a regular expression would look for the end again from every beginning."""
+    """Yield `<parameter=key>value</parameter>` in one pass: a regular expression would look for the end again and again."""
     place = 0
     while (start := text.find("<parameter=", place)) >= 0:
         start += len("<parameter=")

@@ -8,10 +8,9 @@ from typing import Any
 
 from wm_plugin.data import files
 from wm_plugin.data.errors import RowError
-from wm_plugin.data.fields import Fields
 from wm_plugin.data.messages import Conversation, arguments_of, flag_of, text_of
 from wm_plugin.data.readers.base import number_of, rest_of
-from wm_plugin.data.schema import Source
+from wm_plugin.data.schema import Fields, Source
 
 
 def matches(head: files.Head) -> bool:
@@ -33,11 +32,7 @@ def convert(record: Any, source: Source) -> Iterator[Fields]:
     success, reward = flag_of(record.get("success")), number_of(record.get("reward"))
     yield {
         "turns": conversation.fields(),
-        "context": {
-            "task": conversation.task,
-            "action_space": tools,
-            "initial_state": conversation.initial_state,
-        },
+        "context": {"task": conversation.task, "action_space": tools, "initial_state": conversation.initial_state},
         "task_id": text_of(identity if task is None else task),
         "success": success,
         "reward": reward,

@@ -12,11 +12,10 @@ from typing import Any
 
 from wm_plugin.data import files
 from wm_plugin.data.errors import RowError
-from wm_plugin.data.fields import Fields
 from wm_plugin.data.messages import flag_of, text_of
 from wm_plugin.data.readers import word2world
 from wm_plugin.data.readers.base import number_of, rest_of
-from wm_plugin.data.schema import Source
+from wm_plugin.data.schema import Fields, Source
 from wm_plugin.data.thoughts import react
 
 AGENT, OTHER = {"gpt", "assistant", "bot", "model"}, {"human", "user", "environment", "observation", "tool"}
@@ -82,7 +81,7 @@ def _speaker(message: dict[str, Any]) -> str:
 
 
 def _first_action(messages: list[Any]) -> int:
-    """The number of the agent's first action, where its second message is the first with an `Action:`; else 1.
+    """Return the number of the agent's first action, where its second message is the first with an `Action:`; else 1.
 
     So Word2World's own rollouts begin (messages with a role): the first message promises to follow the instructions.
     """
@@ -94,7 +93,7 @@ def _first_action(messages: list[Any]) -> int:
 
 
 def _dialogue(record: dict[str, Any], role: str, content: str) -> dict[str, Any]:
-    """The record of a pair as a dialogue of Word2World."""
+    """Return the record of a pair as a dialogue of Word2World."""
     messages = [
         {"role": word2world.SPEAKERS[str(one[role]).lower()], "content": one.get(content)}
         for one in record["conversations"]

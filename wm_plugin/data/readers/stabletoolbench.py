@@ -12,10 +12,8 @@ from typing import Any
 from wm_plugin.data import files
 from wm_plugin.data.errors import RowError
 from wm_plugin.data.messages import arguments_of, flag_of, text_of
-from wm_plugin.data.readers.base import Rows, check_copies, size_of
+from wm_plugin.data.readers.base import Rows
 from wm_plugin.data.schema import Action, Call, Context, Observation, Source, Trajectory, Turn
-
-MOST_REPEATED = 1 << 24  # characters of a tree; all of its paths are held at once
 
 
 def matches(head: files.Head) -> bool:
@@ -37,7 +35,6 @@ def convert(record: Any, source: Source) -> Iterator[Trajectory]:
     metadata = {"win": record["win"]} if "win" in record else {}
     if isinstance(answer, dict):
         metadata |= {key: answer[key] for key in ("final_answer", "finish_type") if key in answer}
-    _check_paths(root, size_of([query, metadata]))
     before: tuple[Turn, ...] = ()
     for number, path in enumerate(_paths(root)):
         turns = _turns(path)
@@ -56,7 +53,7 @@ def convert(record: Any, source: Source) -> Iterator[Trajectory]:
 
 
 def _paths(root: Mapping[str, Any]) -> Iterator[list[Mapping[str, Any]]]:
-    """The paths from the root to each leaf, without recursion: real trees are deep."""
+    """Yield the paths from the root to each leaf, without recursion: real trees are deep."""
     stack: list[tuple[Mapping[str, Any], list[Mapping[str, Any]]]] = [(root, [root])]
     while stack:
         node, path = stack.pop()
@@ -64,23 +61,6 @@ def _paths(root: Mapping[str, Any]) -> Iterator[list[Mapping[str, Any]]]:
         if not children:
             yield path
         stack += [(child, [*path, child]) for child in reversed(children)]
-
-
-def _check_paths(root: Mapping[str, Any], shared: int) -> None:
-    """Bound the paths together, before any of them is held. `shared`: characters that each of them has besides its steps."""
-    stack = [(root, shared)]
-    size = copied = 0
-    while stack:
-        node, before = stack.pop()
-        own = size_of({key: value for key, value in node.items() if key != "children"})
-        size += own
-        children = _children(node)
-        if not children:
-            copied += before + own
-        stack += [(child, before + own) for child in children]
-    check_copies(shared + size, copied)
-    if copied - size > MOST_REPEATED:
-        raise RowError(f"its paths repeat more than {MOST_REPEATED:,} characters", "out of bounds")
 
 
 def _children(node: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -13,10 +13,9 @@ import ijson
 
 from wm_plugin.data import files
 from wm_plugin.data.errors import RowError
-from wm_plugin.data.fields import Fields
 from wm_plugin.data.messages import Conversation, text_of
-from wm_plugin.data.readers.base import Rows, check_copies, number_of, rest_of, size_of
-from wm_plugin.data.schema import Context, Source
+from wm_plugin.data.readers.base import Rows, number_of, rest_of
+from wm_plugin.data.schema import Context, Fields, Source
 
 
 def matches(head: files.Head) -> bool:
@@ -32,25 +31,17 @@ def read(path: Path, _head: files.Head) -> Rows:
         task=text_of(environment.get("policy")),
         action_space=tuple(tool for tool in tools if isinstance(tool, dict)) if isinstance(tools, list) else (),
     )
-
     profiles = _profiles(path)
-    shared = size_of([context.task, context.action_space])
-    size, copied = shared, 0  # of all simulations until now
+    domain = text_of(environment.get("domain_name"))
 
     def convert(record: Any, source: Source) -> Iterator[Fields]:
-        nonlocal size, copied
-        task = text_of(record.get("task_id")) if isinstance(record, dict) else ""
-        size += size_of(record)
-        copies = shared + size_of(profiles.get(task))
-        check_copies(size, copied + copies)
-        copied += copies
-        return _convert(record, source, context, text_of(environment.get("domain_name")), profiles)
+        return _convert(record, source, context, domain, profiles)
 
     return _simulations(path), convert
 
 
 def _profiles(path: Path) -> dict[str, dict[str, str]]:
-    """The user's personal facts by task id, without the reason for the call."""
+    """Read the user's personal facts by task id, without the reason for the call."""
     profiles: dict[str, dict[str, str]] = {}
     with files.open_file(path) as file:
         try:

@@ -13,13 +13,11 @@ from typing import Any
 
 from wm_plugin.data import files
 from wm_plugin.data.errors import RowError
-from wm_plugin.data.fields import Fields
-from wm_plugin.data.host_dumps import PROMPT
-from wm_plugin.data.host_failures import marked
+from wm_plugin.data.host_dumps import PROMPT, marked
 from wm_plugin.data.messages import Conversation, text_of
 from wm_plugin.data.readers import chatml
 from wm_plugin.data.readers.base import Rows, number_of, rest_of, task_of
-from wm_plugin.data.schema import Source
+from wm_plugin.data.schema import Fields, Source
 from wm_plugin.errors import UserError
 
 _PROMPTS = {"data_source", "prompt", "reward_model"}  # the columns of verl's RL training data
@@ -70,7 +68,7 @@ def convert(record: Any, source: Source) -> Iterator[Fields]:
 
 
 def _messages(prompt: str, output: str, known: Any) -> tuple[Fields | None, list[dict[str, Any]]]:
-    """The conversation's messages. In text without role marks the prompt is not split: the context is returned beside them.
+    """Split the conversation into messages. Text without role marks is not split at the prompt: its context is returned, too.
 
     Args:
         known: the messages of the prompt, or None.
@@ -98,8 +96,10 @@ def _messages(prompt: str, output: str, known: Any) -> tuple[Fields | None, list
 
 
 def _split(text: str) -> list[str]:
-    """The model's texts and the results between them, in turn. Results are a run of `<tool_response>` from a line `user` up to a
-    line `assistant`, or the end. The ends of all runs are found first: a regular expression would look for them again and again.
+    """Split text into the model's texts and the results between them, in turn.
+
+    Results are a run of `<tool_response>` from a line `user` up to a line `assistant`, or the end. The ends of all runs are found
+    first: a regular expression would look for them again and again.
     """
     closings = list(_CLOSE.finditer(text))
     starts = [closing.start() for closing in closings]

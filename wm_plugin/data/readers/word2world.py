@@ -14,10 +14,9 @@ from typing import Any, Literal
 
 from wm_plugin.data import files
 from wm_plugin.data.errors import RowError
-from wm_plugin.data.fields import Fields
 from wm_plugin.data.messages import arguments_of, flag_of, text_of
 from wm_plugin.data.readers.base import number_of, rest_of
-from wm_plugin.data.schema import Source
+from wm_plugin.data.schema import Fields, Source
 from wm_plugin.data.thoughts import react, split
 
 SUCCESS = " [SUCCESS]"
@@ -30,20 +29,19 @@ HIDDEN, SHOWN = (
 
 
 def matches(head: files.Head) -> bool:
-    """Whether a file holds W2R roll-outs. Of dialogues, which look like other chats, `verdict` tells, row by row."""
+    """Tell whether a file holds W2R roll-outs. `verdict` tells of dialogues, which look like other chats, row by row."""
     record = head.sample
     steps = record.get("conversation") if isinstance(record, dict) else None
     return isinstance(steps, list) and bool(steps) and isinstance(steps[0], dict) and "env_observation" in steps[0]
 
 
 def verdict(record: Any) -> Literal["acts", "world", "odd", "open"]:
-    """What a row of `messages` shows of its assistant.
+    """Tell what a row of `messages` shows of its assistant.
 
     Returns:
         `acts` if it calls tools; `world` if it marks a success, if the system message has a part that only the assistant sees, or
-        if it is a pair of StableToolBench;
-        `open` if it fits both, as a system message with actions and observations by turns after it; `odd` for everything else,
-        which is no dialogue of Word2World.
+        if it is a pair of StableToolBench; `open` if it fits both, as a system message with actions and observations by turns
+        after it; `odd` for everything else, which is no dialogue of Word2World.
     """
     messages = record.get("messages") if isinstance(record, dict) else None
     if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
@@ -67,7 +65,7 @@ def verdict(record: Any) -> Literal["acts", "world", "odd", "open"]:
 
 
 def is_pair(messages: Any, content: str = "content", role: str = "role") -> bool:
-    """Whether messages are one request and what a simulated server answered, perhaps after a system message."""
+    """Tell whether messages are one request and what a simulated server answered, perhaps after a system message."""
     if (
         not isinstance(messages, list)
         or not 2 <= len(messages) <= 3
@@ -83,7 +81,7 @@ def is_pair(messages: Any, content: str = "content", role: str = "role") -> bool
 
 
 def length(record: Any) -> int:
-    """About how many characters a row of `messages` has."""
+    """Count about how many characters a row of `messages` has."""
     messages = record.get("messages") if isinstance(record, dict) else None
     texts = (m.get("content") for m in messages if isinstance(m, dict)) if isinstance(messages, list) else ()
     return sum(len(text) for text in texts if isinstance(text, str))
@@ -147,7 +145,7 @@ def _dialogue(messages: list[Any]) -> tuple[list[Fields], str]:
 
 
 def _context(text: str) -> Fields:
-    """A system message as a context, the hidden state apart: from its heading to that of what the user sees, or to the end."""
+    """Split a system message into a context, the hidden state apart: from its heading to that of what the user sees."""
     task, hidden, rest = text.partition(HIDDEN)
     if not hidden:
         return {"task": text}

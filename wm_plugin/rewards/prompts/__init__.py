@@ -12,7 +12,7 @@ ABSOLUTE = ("search",)  # domains in which the real observation is the reference
 
 def matching(domain: str) -> str:
     """Return what the rubric asks to match in a domain."""
-    return ours("matching_search" if domain in ABSOLUTE else "matching")
+    return packaged("matching_search" if domain in ABSOLUTE else "matching")
 
 
 def load(name_or_path: str) -> str:
@@ -30,10 +30,10 @@ def load(name_or_path: str) -> str:
             f"there is no judge's prompt {name_or_path!r}{nearest(name_or_path, PROMPTS)}; give your own as a path: "
             f"./{name_or_path}.md"
         )
-    return ours(name_or_path)
+    return packaged(name_or_path)
 
 
-def ours(name: str) -> str:
+def packaged(name: str) -> str:
     """Return the text of a file in this package, such as `rubric`, `data` or `domain_web`."""
     return (resources.files(__name__) / f"{name}.md").read_text(encoding="utf-8").strip()
 

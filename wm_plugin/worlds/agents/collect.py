@@ -173,7 +173,7 @@ def episodes(
                 tasks = list(enumerate(rows[start : start + shard_size], start))
                 results = player(tasks)
                 made = (_result(world, about, *pair) for pair in zip(tasks, results, strict=True))
-                write(made, path, bounded=False)  # all are read again
+                write(made, path)
             yield path
 
     def everything() -> Iterator[Trajectory | Reject]:

@@ -1,8 +1,8 @@
 """deepdive: questions that take several pages, answered by searching a web and reading it ("True Agents Model the World").
 
-The four tools and what they take are the paper's. It searches the real web and has a data set of its own; here the web is local,
-made of a number or read from a file, so that episodes can be repeated. What is ours: the pages, the questions, how an answer is
-compared, and the limits of a result, so that none is longer than hosts pass on.
+The four tools and what they take are the paper's, which searches the real web. Here the web is local, made of a number or read
+from a file, so that episodes can be repeated. The pages, the questions, how an answer is compared and the limits of a result are
+ours.
 """
 
 import random
@@ -11,13 +11,22 @@ from typing import Any
 from wm_plugin.errors import UserError
 from wm_plugin.rewards.rule_places import TooMuchError, Work, regex, searched
 from wm_plugin.worlds.deepdive.quiz import LEVELS as LEVELS
-from wm_plugin.worlds.deepdive.quiz import Question, drawn_from, is_kept_back, is_right
+from wm_plugin.worlds.deepdive.quiz import drawn_from, is_kept_back, is_right
 from wm_plugin.worlds.deepdive.web import Page, web_of
+from wm_plugin.worlds.kit.counted import unfit
 from wm_plugin.worlds.kit.protocol import Chooser, ToolCall
 from wm_plugin.worlds.kit.reading import MAX_ARGUMENT, ReadingEnvironment, cut
 from wm_plugin.worlds.kit.rows import SPLITS as SPLITS
-from wm_plugin.worlds.kit.rows import check_level, draws, prompt_and_budget, row_text, split_of, turn_limit
-from wm_plugin.worlds.kit.texts import unfit
+from wm_plugin.worlds.kit.rows import (
+    check_count,
+    check_level,
+    draws,
+    prompt_and_budget,
+    repeated,
+    row_text,
+    split_of,
+    turn_limit,
+)
 
 MAX_TURNS = 200  # paper: its default
 MAX_QUERIES, MAX_FOUND, MAX_PATTERNS = 5, 4, 5  # ours: of a search, of a query, and of a scan
@@ -43,23 +52,16 @@ class DeepdiveEnvironment(ReadingEnvironment):
 
         Args:
             corpus: the number of a made web, or the path of a file of pages.
-            answer: the right answer, and `unit`: what it may leave out.
+            answer: the right answer; `unit` is what it may leave out.
             trail: the titles of the pages that lead to it, one a line, for the expert.
-            max_turns: default: `MAX_TURNS`.
-
-        Raises:
-            UserError: a column has another type, or the file cannot be read.
-            MissingExtraError: bm25s or RE2 is not installed.
         """
-        corpus, unit, trail = (
-            row_text(value, column, "deepdive")
-            for value, column in ((corpus, "corpus"), (unit, "unit"), (trail, "trail"))
-        )
+        texts = {"corpus": corpus, "unit": unit, "trail": trail}
+        corpus, unit, trail = (row_text(value, column, "deepdive") for column, value in texts.items())
         if not isinstance(answer, str) or is_right("", answer):
             raise UserError("deepdive's column `answer` needs a text, and not of quotes or dots alone")
         limit = turn_limit(max_turns, MAX_TURNS)
         self._web = web_of(corpus)
-        regex("")  # what is missing is said here, and not in an episode
+        regex("")  # raises here, and not in an episode, if RE2 is missing; so does the index
         assert self._web.index
         self._begin()
         self._answer, self._unit, self._trail = answer, unit, trail.splitlines()
@@ -82,10 +84,8 @@ class DeepdiveEnvironment(ReadingEnvironment):
         for query in (" ".join(query.split()) for query in queries):
             results = self._web.find(query, MAX_FOUND)
             found |= bool(results)
-            lines = [
-                f"{place}. {cut(page.title)}\n   {page.url}\n   {cut(line)}"
-                for place, (page, line) in enumerate(results, 1)
-            ]
+            lines = [f"{cut(page.title)}\n   {page.url}\n   {cut(line)}" for page, line in results]
+            lines = [f"{place}. {line}" for place, line in enumerate(lines, 1)]
             blocks.append("\n".join([f"# {cut(query)}", *(lines or ["nothing found"])]))
         self._note(found, "search_web", *queries)
         return self._observe("\n".join(blocks))
@@ -130,9 +130,8 @@ class DeepdiveEnvironment(ReadingEnvironment):
         Returns:
             The numbered lines.
         """
-        self._take_turn()
-        if problem := unfit(lines, MAX_ARGUMENT):
-            return self._refuse(f"lines {problem}")
+        if refusal := self._take_turn(MAX_ARGUMENT, lines=lines):
+            return refusal
         page = self._page(url)
         return self._refuse(page) if isinstance(page, str) else self._open(page.url, page.lines, lines)
 
@@ -145,20 +144,19 @@ class DeepdiveEnvironment(ReadingEnvironment):
         Returns:
             Whether the answer is right.
         """
-        self._take_turn()
-        if problem := unfit(answer, MAX_ARGUMENT):
-            return self._refuse(f"answer {problem}")
+        if refusal := self._take_turn(MAX_ARGUMENT, answer=answer):
+            return refusal
         return self._finish(is_right(answer, self._answer, self._unit))
 
     def _page(self, url: Any) -> Page | str:
-        """A page, or a message that there is none of this address."""
+        """Return the page of an address, or a message that there is none."""
         if problem := unfit(url, MAX_ARGUMENT):
             return f"url {problem}"
         return self._web.pages.get(url.strip()) or "there is no page of this address; take one that a search has shown"
 
 
 def _unfit_list(values: Any, name: str, most: int) -> str | None:
-    """Why an argument is no list of so many texts with a word; None if it is one."""
+    """Return why an argument is no list of at most `most` texts, none of them empty; None if it is one."""
     if not isinstance(values, list) or not 0 < len(values) <= most:
         return f"{name} must be a list of 1 to {most} texts"
     for value in values:
@@ -170,10 +168,10 @@ def _unfit_list(values: Any, name: str, most: int) -> str | None:
 
 
 def _matching(page: Page, patterns: list[str]) -> list[int]:
-    """The numbers of the lines that match one of the patterns, which RE2 reads in linear time.
+    """Return the numbers of the lines that match one of the patterns, which RE2 reads in linear time.
 
     Raises:
-        ValueError: a pattern is none.
+        ValueError: a pattern is malformed.
         TooMuchError: the work is too much.
     """
     compiled, work = [regex(pattern, True) for pattern in patterns], Work(TooMuchError)
@@ -194,19 +192,16 @@ def dataset_rows(
     corpus: str | None = None,
     questions: str | None = None,
 ) -> list[dict[str, Any]]:
-    """Rows with the columns `prompt`, `corpus`, `answer`, `unit`, `trail`, `level`, and `max_turns` where it is not the usual.
+    """Make rows with the columns `prompt`, `corpus`, `answer`, `unit`, `trail` and `level`.
 
     standard asks for a number or a day that is one relation away, hard-1 two, and hard-2 describes where to begin instead of
-    naming it. Training questions are shuffled, and repeated as often as `count` needs; each of the others occurs once.
+    naming it. Training questions are repeated as often as `count` needs; each of the others occurs once.
 
     Args:
         held_out: the same as the split unseen; with a corpus of your own, the tenth of its questions that training never has.
         split: train; seen, a tenth of the pages that questions about the same web begin at; or unseen, about another web.
-        corpus: a file of pages of your own, one JSON object a line with `title`, `text` and, if you like, `url`.
+        corpus: a file of pages of your own, one JSON object a line with `title`, `text` and perhaps `url`.
         questions: its questions, one JSON object a line with `question` and `answer`.
-
-    Raises:
-        UserError: there is no such level or split, there are fewer questions that are not for training, or a file is damaged.
     """
     check_level(level, LEVELS, "web")
     part = split_of(split, held_out, "web")
@@ -218,25 +213,19 @@ def dataset_rows(
     every = drawn_from(web, questions, level)
     if own or part != "unseen":
         every = [question for question in every if is_kept_back(question) == (part != "train")]
-    if not every or (part != "train" and count > len(every)):
+    if not every or part != "train":
         kind = "held-out" if part == "unseen" else part
-        raise UserError(
-            f"deepdive has {len(every)} {kind} questions of level {level}; write a count up to that, not {count}"
-        )
-    rng, picks = draws(seed, part), list[Question]()
-    while len(picks) < count:
-        picks += rng.sample(every, len(every))
+        check_count(count, len(every), f"deepdive has {{}} {kind} questions of level {level}")
     rows = []
-    for question in picks[:count]:
-        prompt, budget = prompt_and_budget(INSTRUCTION, max_turns, MAX_TURNS)
-        prompt[0]["content"] += f"{question.text}\n\n"
+    for question in repeated(draws(seed, part), every, count):
+        prompt, budget = prompt_and_budget(INSTRUCTION, max_turns, MAX_TURNS, task=question.text)
         row = {"prompt": prompt, "corpus": web, "answer": question.answer, "unit": question.unit}
         rows.append({**row, "trail": "\n".join(question.trail), "level": level, **budget})
     return rows
 
 
 def expert() -> Chooser:
-    """A policy that searches for each page that leads to the answer by its title, opens it, and answers."""
+    """Return a policy that searches for each page that leads to the answer by its title, opens it, and answers."""
 
     def choose(environment: DeepdiveEnvironment) -> ToolCall | None:
         calls: list[ToolCall] = []
@@ -253,16 +242,15 @@ def expert() -> Chooser:
 
 
 def wanderer(rng: random.Random) -> Chooser:
-    """A policy that searches for words of pages, scans and opens pages anywhere, and now and then answers with a title."""
+    """Return a policy that searches for words of pages, scans and opens pages anywhere, and now and then answers with a title."""
 
     def choose(environment: DeepdiveEnvironment) -> ToolCall:
         page = rng.choice(list(environment._web.pages.values()))
         words = [*page.title.split(), *rng.choice(page.lines or [""]).split()]
         tool = rng.choices(["search_web", "scan_page", "open_lines", "finish"], [6, 5, 5, 1])[0]
         if tool == "search_web":
-            return tool, {
-                "queries": [" ".join(rng.sample(words, min(len(words), 3))) for _ in range(rng.randint(1, 3))]
-            }
+            queries = [" ".join(rng.sample(words, min(len(words), 3))) for _ in range(rng.randint(1, 3))]
+            return tool, {"queries": queries}
         if tool == "scan_page":
             return tool, {"url": page.url, **({"patterns": [rng.choice(words)]} if rng.random() < 0.7 else {})}
         if tool == "open_lines":

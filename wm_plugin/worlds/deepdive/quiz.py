@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from wm_plugin.errors import UserError
-from wm_plugin.worlds.deepdive.web import Web, records, text_of, web_of
+from wm_plugin.worlds.deepdive.web import records, text_of, web_of
 from wm_plugin.worlds.fictional.pages import page_of, stated, title_of
 from wm_plugin.worlds.fictional.tables import Row, Tables
 
@@ -32,7 +32,7 @@ class Question(NamedTuple):
 
 
 def is_right(submission: str, answer: str, unit: str = "") -> bool:
-    """Whether two answers are the same but for case, quotes, a full stop, commas in a number, and its unit."""
+    """Compare two answers, ignoring case, quotes, a full stop, commas in a number, and its unit."""
     return _plain(submission, unit) == _plain(answer, unit)
 
 
@@ -44,7 +44,7 @@ def _plain(text: str, unit: str) -> str:
 
 @lru_cache(16)
 def questions(corpus: str, level: str) -> list[Question]:
-    """All questions of a level about a made web."""
+    """Return all questions of a level about a made web."""
     web = web_of(corpus)
     found = [question for world in web.worlds for question in _asked(world.tables, level)]
     # names of different worlds may be the same, and then a title leads to another page
@@ -75,7 +75,7 @@ def _paths(tables: Tables, name: str, length: int) -> Iterator[tuple[str, ...]]:
 def _about(
     tables: Tables, path: tuple[str, ...], row: Row, subject: str, before: str, trail: tuple[str, ...]
 ) -> Iterator[Question]:
-    """The questions about a number or a day at the end of a path that begins at a row."""
+    """Yield the questions about a number or a day at the end of a path that begins at a row."""
     for name, other in pairwise(path):
         entity = tables.spec.entities[name]
         page = title_of(entity, row, "profile")  # which states the relation
@@ -91,7 +91,7 @@ def _about(
 
 
 def _descriptions(tables: Tables, name: str, row: Row) -> Iterator[tuple[str, str]]:
-    """Sentences that describe a row by a value that no other row of its table has, and the column of each."""
+    """Yield sentences that describe a row by a value that no other row of its table has, each with its column."""
     entity = tables.spec.entities[name]
     for column, attribute in entity.attributes.items():
         if attribute.type != "category" and sum(other[column] == row[column] for other in tables.rows[name]) == 1:
@@ -100,11 +100,7 @@ def _descriptions(tables: Tables, name: str, row: Row) -> Iterator[tuple[str, st
 
 @lru_cache(4)
 def own_questions(path: str) -> list[Question]:
-    """The questions of a file of the user's own, one JSON object a line with `question` and `answer`.
-
-    Raises:
-        UserError: the file cannot be read, has a line that is no question, or none at all.
-    """
+    """Read the questions of the user's own file, one JSON object a line with `question` and `answer`."""
     found = []
     for record in records(path):
         text, answer = (text_of(record, column, path, most) for column, most in _LONGEST.items())
@@ -117,18 +113,13 @@ def own_questions(path: str) -> list[Question]:
 
 
 def is_kept_back(question: Question) -> bool:
-    """Whether a question is of the tenth that training never sees: by what it begins at, the same on every level."""
+    """Return whether a question is of the tenth that training never sees: by what it begins at, the same on every level."""
     about = question.trail[0].partition(": ")[0] if question.trail else question.text
     return zlib.crc32(about.encode()) % 10 == 0
 
 
 def drawn_from(corpus: str, questions_path: str | None, level: str) -> list[Question]:
-    """All questions about a web: those of a file, or made ones.
-
-    Raises:
-        UserError: a web from a file needs a file of questions, and a made one has its own.
-    """
-    web: Web = web_of(corpus)
-    if bool(web.worlds) == (questions_path is not None):
+    """Return all questions about a web: those of a file for a web from a file, or made ones."""
+    if bool(web_of(corpus).worlds) == (questions_path is not None):
         raise UserError("deepdive: corpus and questions go together: write the paths of both, or neither")
     return questions(corpus, level) if questions_path is None else own_questions(questions_path)

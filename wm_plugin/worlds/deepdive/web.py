@@ -39,9 +39,6 @@ class Web:
     Args:
         pages: (title, text, address or "") of each.
         worlds: that the pages are of, for questions about them.
-
-    Raises:
-        UserError: two have the same address, or there is no page.
     """
 
     def __init__(self, pages: Iterable[tuple[str, str, str]], worlds: tuple[World, ...] = ()) -> None:
@@ -76,42 +73,32 @@ class Web:
         return list(self.pages.values())
 
     def find(self, query: str, most: int) -> list[tuple[Page, str]]:
-        """The pages that fit a query best, each with its line that has most of the query's words."""
+        """Return the pages that fit a query best, each with its line that has most of the query's words."""
         words = set(tokens(query))
         found = [self._in_order[place] for place in self.index.search(query, most)]
-        return [
-            (page, max(page.lines, key=lambda line: len(words.intersection(tokens(line))), default=""))
-            for page in found
-        ]
+
+        def shared(line: str) -> int:
+            return len(words.intersection(tokens(line)))
+
+        return [(page, max(page.lines, key=shared, default="")) for page in found]
 
 
 @lru_cache(_KEPT)
 def web_of(corpus: str) -> Web:
-    """The web of a number, or of a file by its path.
-
-    Raises:
-        UserError: the file cannot be read, or has a line that is no page.
-    """
+    """Return the web of a number, or of a file by its path."""
     if corpus.isascii() and corpus.isdigit() and len(corpus) <= _DIGITS:
         worlds = tuple(world_of(spec, int(corpus)) for spec in SHIPPED)
+        pages = [page for world in worlds for page in world.pages.values()]
         # the first line of a text is the title
-        texts = (
-            (page.title, page.text.partition("\n")[2].strip(), "") for world in worlds for page in world.pages.values()
-        )
-        return Web(texts, worlds)
+        return Web(((page.title, page.text.partition("\n")[2].strip(), "") for page in pages), worlds)
     if not corpus.endswith((".jsonl", ".jsonl.gz")):  # rows come from datasets: they name no other file
-        raise UserError(
-            f"deepdive: the corpus {shown(corpus)} is neither a number of at most {_DIGITS} digits nor a file *.jsonl"
-        )
+        number = f"a number of at most {_DIGITS} digits"
+        raise UserError(f"deepdive: the corpus {shown(corpus)} is neither {number} nor a file *.jsonl")
     return Web(_read(corpus))
 
 
 def records(path: str) -> Iterator[Record]:
-    """The records of a file with one JSON object a line.
-
-    Raises:
-        UserError: it cannot be read.
-    """
+    """Yield the records of a file with one JSON object a line."""
     try:
         with open_file(Path(path)) as file:
             for row, line in enumerate(file):
@@ -122,18 +109,13 @@ def records(path: str) -> Iterator[Record]:
 
 
 def text_of(record: Record, column: str, path: str, most: int, *, needed: bool = True) -> str:
-    """The text in a column of a line.
-
-    Raises:
-        UserError: it has none, and is `needed` to, or one that is too long.
-    """
+    """Return the text in a column of a line, which may be missing unless it is `needed`."""
     value = record.value.get(column) if isinstance(record.value, dict) else None
     if value is None and not needed and isinstance(record.value, dict):
         return ""
     if not isinstance(value, str) or not (value.strip() or not needed) or len(value) > most:
-        raise UserError(
-            f"deepdive: {shown(path)}: line {record.row + 1}: `{column}` needs a text of at most {most:,} characters"
-        )
+        where = f"deepdive: {shown(path)}: line {record.row + 1}"
+        raise UserError(f"{where}: `{column}` needs a text of at most {most:,} characters")
     return value
 
 

@@ -17,7 +17,8 @@ from wm_plugin.worlds.dialogue import world
 from wm_plugin.worlds.dialogue.policies import expert, wanderer
 from wm_plugin.worlds.dialogue.user import ScriptedUser, ServedUser, User, UserLostError
 from wm_plugin.worlds.dialogue.world import LEVELS, POLICY, PRODUCTS, Case, money
-from wm_plugin.worlds.kit.counted import CountedEnvironment
+from wm_plugin.worlds.kit.counted import CountedEnvironment, one_line
+from wm_plugin.worlds.kit.customer import NAMELESS
 from wm_plugin.worlds.kit.rows import check_level, prompt_and_budget, row_number, row_text, turn_limit
 from wm_plugin.worlds.kit.sqlite_guard import cell
 
@@ -46,18 +47,14 @@ class DialogueEnvironment(CountedEnvironment):
     observer: ClassVar = {"message_user": "user"}
     refusals = ("Error: ",)
     irreversible = ("cancel_order", "change_address", "exchange_item", "refund_item", "finish")
+    _last_line = "No calls are left. The episode is over."
+    _case: Case | None = None
+    _user: User | None = None
     _lost = 0
 
     def __init__(self) -> None:
         self._database = sqlite3.connect(":memory:", check_same_thread=False)  # a host may call from any thread
-        self._case: Case | None = None
-        self._user: User | None = None
         super().__init__()
-
-    def _begin(self) -> None:
-        super()._begin()
-        self.success = False
-        self._results: set[tuple[str, ...]] = set()
 
     def reset(
         self,
@@ -72,25 +69,16 @@ class DialogueEnvironment(CountedEnvironment):
 
         Args:
             seed: number of the case.
-            level: one of `LEVELS`.
             user_url: of an OpenAI-compatible server, such as http://localhost:8000/v1; empty for the scripted customer. It gets
                 the key in OPENAI_API_KEY only if `kit.customer.key_variable` says so.
             user_model: the name under which the customer's model is served.
-
-        Raises:
-            UserError: a column does not fit, or the server refuses the key, the address or the model.
-            MissingExtraError: there is a `user_url`, and aiohttp is not installed.
         """
         check_level(level, LEVELS, "dialogue")
         number = row_number(seed, "seed", "dialogue")
-        user_url, user_model = (
-            row_text(user_url, "user_url", "dialogue"),
-            row_text(user_model, "user_model", "dialogue"),
-        )
+        user_url = row_text(user_url, "user_url", "dialogue")
+        user_model = row_text(user_model, "user_model", "dialogue")
         if user_url and not user_model:
-            raise UserError(
-                "A dialogue's column `user_model` is empty; write the name that `user_url` serves the model under"
-            )
+            raise UserError(f"A dialogue's column `user_model` is empty; {NAMELESS}")
         self._case = world.case(number, level)
         self._database.close()
         self._database = world.open_database(self._case)
@@ -137,9 +125,8 @@ class DialogueEnvironment(CountedEnvironment):
             Name, email, postcode and order numbers.
         """
         [address] = self._start_action([email])
-        customer = self._database.execute(
-            "SELECT id, name, email, postcode FROM customers WHERE email = ? COLLATE NOCASE", (address,)
-        ).fetchone()
+        query = "SELECT id, name, email, postcode FROM customers WHERE email = ? COLLATE NOCASE"
+        customer = self._database.execute(query, (address,)).fetchone()
         if customer is None:
             return self._answer("Error: no customer has this email.", False, "find_customer")
         query = "SELECT id FROM orders WHERE customer_id = ? ORDER BY id"
@@ -158,9 +145,8 @@ class DialogueEnvironment(CountedEnvironment):
         """
         [text_number] = self._start_action([order_id])
         number = _number(text_number)
-        order = self._database.execute(
-            "SELECT status, delivered_on, address FROM orders WHERE id = ?", (number,)
-        ).fetchone()
+        query = "SELECT status, delivered_on, address FROM orders WHERE id = ?"
+        order = self._database.execute(query, (number,)).fetchone()
         if order is None:
             return self._answer("Error: there is no such order.", False, "get_order")
         items = self._database.execute(
@@ -187,10 +173,8 @@ class DialogueEnvironment(CountedEnvironment):
         """
         [name_of_kind] = self._start_action([kind])
         query = "SELECT name, price, stock FROM products WHERE kind = ? COLLATE NOCASE ORDER BY id"
-        lines = [
-            f"- {name}, {money(price)}, {stock} in stock"
-            for name, price, stock in self._database.execute(query, (name_of_kind,))
-        ]
+        found = self._database.execute(query, (name_of_kind,))
+        lines = [f"- {name}, {money(price)}, {stock} in stock" for name, price, stock in found]
         if not lines:
             return self._answer(f"Error: the kinds are {', '.join(PRODUCTS)}.", False, "find_products")
         return self._answer("\n".join(lines), True, "find_products", name_of_kind.lower())
@@ -253,23 +237,18 @@ class DialogueEnvironment(CountedEnvironment):
         self._effective += 1
         return self._end()
 
-    def get_reward(self) -> float:
-        return float(self.success)
-
     @property
     def user_profile(self) -> dict[str, str]:
-        """What the customer knows of themselves, without what they want (see `trajectories.values.profile_to_context`)."""
+        """What the customer knows of themselves, without what they want (see `data.values.profile_to_context`)."""
         of = self._case
         if of is None:
             return {}
         return {"known_info": f"You are {of.name}. Your email is {of.email}. Your postcode is {of.postcode}."}
 
     def _start_action(self, arguments: list[Any], limit: int = MAX_CHARACTERS) -> list[str]:
-        """Count a call and return its arguments, each on one line; an empty text for one that is no text or too long."""
+        """Count a call and return its arguments, each on one line."""
         self._take_turn()
-        texts = [text if isinstance(text, str) and len(text) <= limit else "" for text in arguments]
-        lines = [" ".join(text.encode(errors="replace").decode().split()) for text in texts]
-        return [line.replace("\0", "") for line in lines]
+        return [one_line(text, limit).replace("\0", "") for text in arguments]
 
     def _write(self, name: str, order_id: Any, *arguments: Any) -> str:
         order, *texts = self._start_action([order_id, *arguments])
@@ -281,16 +260,15 @@ class DialogueEnvironment(CountedEnvironment):
     def _answer(self, text: str, valid: bool, *call: str) -> str:
         """Count the result of a call and return it, with a last line if no calls are left."""
         self._invalid += not valid
-        self._effective += valid and (*call, text) not in self._results
-        self._results.add((*call, text))
-        return f"{text}\nNo calls are left. The episode is over." if self.over else text
+        self._note(valid, *call, text)
+        return self._observe(text)
 
     def _end(self) -> str:
-        if self._case is None or self._user is None:
-            return "The episode is over."
+        assert self._case is not None
+        assert self._user is not None
         self._ended = True
         informed = all(heard.informed for heard in self._user.heard)
-        self.success = informed and world.content(self._database) == world.target_content(self._case)
+        self._reward = float(informed and world.content(self._database) == world.target_content(self._case))
         handled = "It was handled as it should be." if self.success else "It was not handled as it should be."
         return f"The case is closed. {handled} The episode is over."
 
@@ -300,7 +278,7 @@ class DialogueEnvironment(CountedEnvironment):
 
 
 def _number(text: str) -> int:
-    """An order's number; -1, which no order has, if the text is no number."""
+    """Return an order's number, or -1, which no order has, if the text is no number."""
     digits = text.removeprefix("#")
     return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 10 else -1
 
@@ -314,7 +292,7 @@ def dataset_rows(
     user_model: str = "",
     max_turns: int = MAX_TURNS,
 ) -> list[dict[str, Any]]:
-    """Rows for a trainer: the prompt has the task and the policy, and `reset` appends the day and the customer's first sentence.
+    """Make rows for a trainer; `reset` appends the day and the customer's first sentence to the prompt.
 
     Held-out cases are those with seeds divisible by 10. `user_url` and `user_model` become columns if there is a `user_url`.
     """

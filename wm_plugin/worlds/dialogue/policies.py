@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def expert() -> Chooser:
-    """A policy that asks, looks up, does what is allowed, and tells the customer. It knows the case from the start."""
+    """Return a policy that asks, looks up, does what is allowed, and tells the customer. It knows the case from the start."""
 
     def choose(environment: "DialogueEnvironment") -> ToolCall | None:
         steps = _script(environment._case) if environment._case else []
@@ -77,7 +77,7 @@ SENTENCES = (
 
 
 def wanderer(rng: random.Random) -> Chooser:
-    """A policy that says and does what a desk might, in any order, with names and numbers of the case."""
+    """Return a policy that says and does what a desk might, in any order, with names and numbers of the case."""
 
     def choose(environment: "DialogueEnvironment") -> ToolCall:
         of = environment._case or case(0, LEVELS[0])

@@ -1,8 +1,8 @@
 """Questions about Python's standard library, answered by searching and reading its documentation.
 
 Four tools: search with several queries at once, scan a page, open lines of it, and answer. Unlike the output of a program, their
-results can be memorised: that is what this environment is for. The pages are the docstrings of the running Python's own library,
-so rows name its version, and only that version plays them.
+results can be memorised, which is what this world is for. The pages are the docstrings of the running Python's own library, so
+rows name its version, and only that version plays them.
 """
 
 import platform
@@ -15,11 +15,20 @@ from wm_plugin.errors import UserError, shown
 from wm_plugin.worlds.docs import pages as docs_pages
 from wm_plugin.worlds.docs.pages import Entry, Page
 from wm_plugin.worlds.docs.quiz import LEVELS, Question, is_right, questions
+from wm_plugin.worlds.kit.counted import unfit
 from wm_plugin.worlds.kit.protocol import Chooser, ToolCall
 from wm_plugin.worlds.kit.reading import MAX_ARGUMENT, ReadingEnvironment, cut
 from wm_plugin.worlds.kit.rows import SPLITS as SPLITS
-from wm_plugin.worlds.kit.rows import check_level, draws, prompt_and_budget, row_text, split_of, turn_limit
-from wm_plugin.worlds.kit.texts import unfit
+from wm_plugin.worlds.kit.rows import (
+    check_count,
+    check_level,
+    draws,
+    prompt_and_budget,
+    repeated,
+    row_text,
+    split_of,
+    turn_limit,
+)
 
 MAX_TURNS = 12
 MAX_QUERIES, MAX_FOUND = 3, 5  # of one search, and of one query
@@ -40,12 +49,7 @@ class DocsEnvironment(ReadingEnvironment):
     def reset(
         self, answer: str, python: str, page: str = "", entry: str = "", max_turns: int | None = None, **_: Any
     ) -> str:
-        """Begin a question whose answer is `answer`; `page` and `entry` are its place, for the expert.
-
-        Raises:
-            UserError: `python` is not the running version, whose documentation may say something else.
-            MissingExtraError: bm25s is not installed.
-        """
+        """Begin a question whose answer is `answer`; `page` and `entry` are its place, for the expert."""
         page, entry = row_text(page, "page", "docs"), row_text(entry, "entry", "docs")
         if not isinstance(answer, str) or is_right("", answer):
             raise UserError("docs' column `answer` needs a text, and not of quotes or dots alone")
@@ -69,9 +73,8 @@ class DocsEnvironment(ReadingEnvironment):
         Returns:
             The entries that fit each query best: page, line, name and summary.
         """
-        self._take_turn()
-        if problem := unfit(queries, MAX_ARGUMENT):
-            return self._refuse(f"queries {problem}")
+        if refusal := self._take_turn(MAX_ARGUMENT, queries=queries):
+            return refusal
         searches = [query for query in (" ".join(line.split()) for line in queries.splitlines()) if query]
         if not 0 < len(searches) <= MAX_QUERIES:
             return self._refuse(f"write 1 to {MAX_QUERIES} queries, one a line")
@@ -92,17 +95,15 @@ class DocsEnvironment(ReadingEnvironment):
         Returns:
             The size of the page and the numbered lines.
         """
-        self._take_turn()
-        if problem := unfit(words, MAX_ARGUMENT):
-            return self._refuse(f"words {problem}")
+        if refusal := self._take_turn(MAX_ARGUMENT, words=words):
+            return refusal
         lines = self._lines(page)
         if isinstance(lines, str):
             return self._refuse(lines)
         alternatives = [word.strip().casefold() for word in words.split("|") if word.strip()]
         if alternatives:
-            hits = [
-                number for number, line in enumerate(lines, 1) if any(word in line.casefold() for word in alternatives)
-            ]
+            folded = enumerate((line.casefold() for line in lines), 1)
+            hits = [number for number, line in folded if any(word in line for word in alternatives)]
         else:
             hits = [entry.line for entry in docs_pages.pages()[page.strip()].entries]
         self._note(bool(hits), "scan_page", page.strip(), *alternatives)
@@ -118,9 +119,8 @@ class DocsEnvironment(ReadingEnvironment):
         Returns:
             The numbered lines.
         """
-        self._take_turn()
-        if problem := unfit(lines, MAX_ARGUMENT):
-            return self._refuse(f"lines {problem}")
+        if refusal := self._take_turn(MAX_ARGUMENT, lines=lines):
+            return refusal
         page_lines = self._lines(page)
         if isinstance(page_lines, str):
             return self._refuse(page_lines)
@@ -135,13 +135,12 @@ class DocsEnvironment(ReadingEnvironment):
         Returns:
             Whether the answer is right.
         """
-        self._take_turn()
-        if problem := unfit(answer, MAX_ARGUMENT):
-            return self._refuse(f"answer {problem}")
+        if refusal := self._take_turn(MAX_ARGUMENT, answer=answer):
+            return refusal
         return self._finish(is_right(answer, self._answer, self._page))
 
     def _lines(self, page: Any) -> list[str] | str:
-        """A page's lines, or a message that there is no such page."""
+        """Return a page's lines, or a message that there is no such page."""
         if problem := unfit(page, MAX_ARGUMENT):
             return f"page {problem}"
         if known_page := docs_pages.pages().get(page.strip()):
@@ -162,55 +161,39 @@ def dataset_rows(
     split: str | None = None,
     max_turns: int = MAX_TURNS,
 ) -> list[dict[str, Any]]:
-    """Rows for a trainer, with the columns `prompt`, `answer`, `page`, `entry`, `python` and `level`.
+    """Make rows with the columns `prompt`, `answer`, `page`, `entry`, `python` and `level`.
 
     standard asks for the name of an entry by the module and the summary of the entry; hard-1 for both names by the summary alone;
-    hard-2 for a default of its parameters, or for the class that it is derived from. Training questions are shuffled, and
-    repeated as often as `count` needs; each of the others occurs once.
+    hard-2 for a default of its parameters, or for the class that it is derived from. Training questions are repeated as often as
+    `count` needs; each of the others occurs once.
 
     Args:
         held_out: the same as the split unseen.
         split: train; seen, a tenth of the entries of the packages that training is about; or unseen, other packages.
-
-    Raises:
-        UserError: there is no such level or split, or there are fewer questions that are not for training.
     """
     check_level(level, LEVELS, "documentation")
     part = split_of(split, held_out, "documentation")
     all_of = questions(level, part == "unseen")
     if part != "unseen":
         all_of = [question for question in all_of if _is_kept_back(question) == (part == "seen")]
-    if part != "train" and count > len(all_of):
+    if part != "train":
         kind = "held-out" if part == "unseen" else part
-        raise UserError(
-            f"docs has {len(all_of)} {kind} questions of level {level}; write a count up to that, not {count}"
-        )
-    rng = draws(seed, part)
-    picks: list[Question] = []
-    while len(picks) < count:
-        picks += rng.sample(all_of, len(all_of))
-    [opening], more = prompt_and_budget(INSTRUCTION, max_turns, MAX_TURNS, "tool call")
-    return [
-        {
-            "prompt": [{"role": "user", "content": f"{opening['content']}{question.text}\n\n"}],
-            "answer": question.answer,
-            "page": question.entry.page,
-            "entry": question.entry.name,
-            "python": platform.python_version(),
-            "level": level,
-            **more,
-        }
-        for question in picks[:count]
-    ]
+        check_count(count, len(all_of), f"docs has {{}} {kind} questions of level {level}")
+    rows = []
+    for question in repeated(draws(seed, part), all_of, count):
+        prompt, more = prompt_and_budget(INSTRUCTION, max_turns, MAX_TURNS, "tool call", question.text)
+        place = {"page": question.entry.page, "entry": question.entry.name, "python": platform.python_version()}
+        rows.append({"prompt": prompt, "answer": question.answer, **place, "level": level, **more})
+    return rows
 
 
 def _is_kept_back(question: Question) -> bool:
-    """Whether a question about a package for training is for the split seen: by its entry, the same on every level."""
+    """Return whether a question about a package for training is for the split seen: by its entry, the same on every level."""
     return zlib.crc32(f"{question.entry.page} {question.entry.name}".encode()) % 10 == 0
 
 
 def expert() -> Chooser:
-    """A policy that searches for the row's entry, scans its page, opens it and answers."""
+    """Return a policy that searches for the row's entry, scans its page, opens it and answers."""
 
     def choose(environment: DocsEnvironment) -> ToolCall | None:
         page: Page = docs_pages.pages()[environment._page]
@@ -228,7 +211,7 @@ def expert() -> Chooser:
 
 
 def wanderer(rng: random.Random) -> Chooser:
-    """A policy that searches for words of the documentation, opens pages anywhere, and sometimes answers with a random name."""
+    """Return a policy that searches for words of the documentation, opens pages anywhere, and sometimes answers with a name."""
 
     def choose(_: DocsEnvironment) -> ToolCall:
         entry = rng.choice(docs_pages.entries())

@@ -51,11 +51,7 @@ class Page(NamedTuple):
 
 @cache
 def pages() -> dict[str, Page]:
-    """All pages by the names of their modules.
-
-    Raises:
-        UserError: this Python has no sources of its library.
-    """
+    """Return all pages by the names of their modules."""
     table = {name: page for name, path in sorted(_sources()) if (page := _page(name, path)) is not None}
     if not table:
         raise UserError("the world docs reads the sources of Python's standard library, and this Python has none")
@@ -64,13 +60,13 @@ def pages() -> dict[str, Page]:
 
 @cache
 def entries() -> list[Entry]:
-    """All entries, in the order of the pages."""
+    """Return all entries, in the order of the pages."""
     return [entry for page in pages().values() for entry in page.entries]
 
 
 @cache
 def index() -> Index:
-    """The search index over `entries`."""
+    """Return the search index over `entries`."""
     return Index([f"{entry.page} {entry.name} {entry.kind} {entry.text}" for entry in entries()])
 
 
@@ -123,9 +119,6 @@ def _describe(node: ast.AST, page: str, owner: str, lines: list[str], entries: l
 def _defaults(arguments: ast.arguments) -> dict[str, str]:
     positional = [*arguments.posonlyargs, *arguments.args]
     pairs = [*zip(positional[::-1], arguments.defaults[::-1], strict=False)][::-1]
-    pairs += [
-        (name, value)
-        for name, value in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
-        if value is not None
-    ]
+    keywords = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    pairs += [(name, value) for name, value in keywords if value is not None]
     return {name.arg: ast.unparse(value) for name, value in pairs}

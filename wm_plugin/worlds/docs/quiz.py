@@ -20,7 +20,7 @@ class Question(NamedTuple):
 
 
 def is_right(submission: str, answer: str, page: str = "") -> bool:
-    """Whether the two are the same name or value, ignoring quotes, backticks, empty parentheses, case and the page's name."""
+    """Compare two names or values, ignoring quotes, backticks, empty parentheses, case and the page's name."""
     expected, prefix = _plain(answer), f"{page.casefold()}."
     text = _plain(submission)
     return text == expected or (bool(page) and text == prefix + expected)
@@ -31,13 +31,13 @@ def _plain(text: str) -> str:
 
 
 def is_held_out(page: str) -> bool:
-    """Whether a module is held out: a fifth of them, by top package, so that no question for training names one."""
+    """Return whether a module is held out: a fifth of them, by top package, so that no question for training names one."""
     return zlib.crc32(page.partition(".")[0].encode()) % 5 == 0
 
 
 @cache
 def questions(level: str, held_out: bool) -> list[Question]:
-    """All questions of a level about the modules of a split."""
+    """Return all questions of a level about the modules of a split."""
     entries = docs_pages.entries()
     summaries = Counter(entry.summary for entry in entries)
     clear = [
@@ -58,19 +58,12 @@ def _ask(level: str, entry: Entry) -> list[Question]:
         kind = f"{entry.kind} of the module {entry.page}"
         return [Question(f"Which {kind} is documented as {sentence}?", entry.name, entry)]
     if level == "hard-1":
-        text = (
-            f"Which {entry.kind} is documented as {sentence}? Answer with the module and the name, such as json.dumps."
-        )
+        answer = "Answer with the module and the name, such as json.dumps."
+        text = f"Which {entry.kind} is documented as {sentence}? {answer}"
         return [Question(text, f"{entry.page}.{entry.name}", entry)]
-    questions = [
-        Question(
-            f"A {entry.kind} is documented as {sentence}. What is the default of its parameter {name}?", value, entry
-        )
-        for name, value in entry.defaults.items()
-        if _plain(value)
-    ]
+    text = f"A {entry.kind} is documented as {sentence}. What is the default of its parameter"
+    questions = [Question(f"{text} {name}?", value, entry) for name, value in entry.defaults.items() if _plain(value)]
     if len(entry.bases) == 1:
-        questions.append(
-            Question(f"Which class is that derived from which is documented as {sentence}?", entry.bases[0], entry)
-        )
+        text = f"Which class is that derived from which is documented as {sentence}?"
+        questions.append(Question(text, entry.bases[0], entry))
     return questions

@@ -15,8 +15,7 @@ from wm_plugin.worlds.fictional.spec import SHIPPED, column_of, load
 from wm_plugin.worlds.fictional.world import World, world_of
 from wm_plugin.worlds.kit.counted import CountedEnvironment
 from wm_plugin.worlds.kit.protocol import Chooser, ToolCall, not_a_tool
-from wm_plugin.worlds.kit.rows import check_level, prompt_and_budget, row_number, row_text, turn_limit
-from wm_plugin.worlds.kit.texts import unfit
+from wm_plugin.worlds.kit.rows import check_level, prompt_and_budget, row_number, row_text, turn_limit, world_seed
 
 MAX_TURNS = {"standard": 30, "hard-1": 40, "hard-2": 60}  # by level
 MAX_ARGUMENT = 1000  # characters of a query or a page's number
@@ -27,9 +26,7 @@ search finds pages: each result has the page's number in brackets, its title and
 a page by its number. answer takes a Markdown table and ends the task: a header with the columns that are asked for, and one line
 for each row. Write days as 2031-05-04, and values as the pages have them. Every cell and every row counts.
 
-Question: {question}
-
-"""
+Question: """
 
 
 class FictionalEnvironment(CountedEnvironment):
@@ -39,15 +36,12 @@ class FictionalEnvironment(CountedEnvironment):
     """
 
     observer = "tool"
-    refusals = ("Invalid: ",)
     irreversible = ("answer",)
     answer_tool = "answer"
 
     def _begin(self) -> None:
         super()._begin()
-        self.success = False
         self._score = Score(0.0, 0.0)
-        self._shown: set[str] = set()  # what was observed
         self._found: set[str] = set()  # pages by number that a search has shown
         self._opened: set[str] = set()
         self._asked: set[str] = set()  # what was searched for
@@ -60,12 +54,7 @@ class FictionalEnvironment(CountedEnvironment):
         Args:
             spec: a specification's name, or all of it as JSON.
             world_seed: the world follows from it and `spec`.
-            question: its number, and `level`: the question follows from both and the world.
-            max_turns: default: `MAX_TURNS` of the level.
-
-        Raises:
-            UserError: a column has another type, or a specification a mistake, or there is no question of the level.
-            MissingExtraError: bm25s is not installed.
+            question: its number; the question follows from it, `level` and the world.
         """
         text, level = row_text(spec, "spec", "fictional"), row_text(level, "level", "fictional") or "standard"
         check_level(level, LEVELS, "fictional world")
@@ -88,15 +77,14 @@ class FictionalEnvironment(CountedEnvironment):
         Returns:
             Some pages, relevant or not: number, title and a line about what the page states.
         """
-        self._take_turn()
-        if problem := unfit(query, MAX_ARGUMENT):
-            return self._refuse(f"query {problem}")
+        if refusal := self._take_turn(MAX_ARGUMENT, query=query):
+            return refusal
         if not query.strip():
             return self._refuse("query is empty")
         self._asked.add(query)
         found = self._results.find(query)
         self._found |= {page.id for _, page in found}
-        return self._observe(self._results.text(query, found), new=bool(found))
+        return self._show(self._results.text(query, found), new=bool(found))
 
     def open_page(self, page: str) -> str:
         """Show a page.
@@ -107,14 +95,13 @@ class FictionalEnvironment(CountedEnvironment):
         Returns:
             The page.
         """
-        self._take_turn()
-        if problem := unfit(page, MAX_ARGUMENT):
-            return self._refuse(f"page {problem}")
+        if refusal := self._take_turn(MAX_ARGUMENT, page=page):
+            return refusal
         number = page.strip().strip("[]").lower()
         if number not in self._world.pages:
             return self._refuse("there is no page of this number; take one that a search has shown")
         self._opened.add(number)
-        return self._observe(self._world.pages[number].text)
+        return self._show(self._world.pages[number].text)
 
     def answer(self, table: str) -> str:
         """Give the answer. This ends the task.
@@ -125,21 +112,17 @@ class FictionalEnvironment(CountedEnvironment):
         Returns:
             How much of the answer is right.
         """
-        self._take_turn()
-        if problem := unfit(table, MAX_TABLE):
-            return self._refuse(f"table {problem}")
+        if refusal := self._take_turn(MAX_TABLE, table=table):
+            return refusal
         try:
             rows = read(table, self._table.columns)
         except NoTableError as error:
             return self._refuse(str(error))
         self._score = score(rows, self._table)
-        self._ended, self.success = True, self._score.success
+        self._ended, self._reward = True, self._score.reward
         self._effective += 1
         figures = f"item F1 {self._score.item_f1:.2f}, row F1 {self._score.row_f1:.2f}"
         return f"The answer is {'right' if self.success else 'not right'}: {figures}. The episode is over."
-
-    def get_reward(self) -> float:
-        return self._score.reward
 
     @property
     def metrics(self) -> dict[str, Any]:
@@ -151,18 +134,13 @@ class FictionalEnvironment(CountedEnvironment):
         """The hidden state, for a world model: the tables, the rules of results and pages, and what success needs."""
         return context(self._world, written(self._table)) if self.max_turns else ""
 
-    def _refuse(self, why: str) -> str:
-        self._invalid += 1
-        return self._observe(f"Invalid: {why}.", new=False)
-
-    def _observe(self, text: str, *, new: bool = True) -> str:
-        self._effective += new and text not in self._shown
-        self._shown.add(text)
-        return f"{text}\nThe episode is over." if self.over else text
+    def _show(self, text: str, *, new: bool = True) -> str:
+        self._note(new, text)
+        return self._observe(text)
 
 
 def context(world: World, answer: str) -> str:
-    """What a world model must know to answer searches and openings as the rules do."""
+    """Describe what a world model must know to answer searches and openings as the rules do."""
     parts = []
     for name, rows in world.tables.rows.items():
         entity = world.tables.spec.entities[name]
@@ -186,44 +164,40 @@ def dataset_rows(
     spec: str | None = None,
     max_turns: int | None = None,
 ) -> list[dict[str, Any]]:
-    """Rows with the columns `prompt`, `spec`, `world_seed`, `question` and `level`.
+    """Make rows with the columns `prompt`, `spec`, `world_seed`, `question` and `level`.
 
     standard asks for the rows that are related to one, with attributes of both pages; hard-1 with a condition and a column more;
     hard-2 over two relations, with an attribute of the row between. Each world has `QUESTIONS` questions. Held-out worlds have
-    seeds divisible by 10, and no others have: no name and no fact of them is in a training world.
+    other seeds: no name and no fact of them is in a training world.
 
     Args:
         spec: one of `SHIPPED`, or the path of your own specification; None draws one of `SHIPPED` for each world.
-        max_turns: tool calls of an episode, at most, and no more than the level has; the prompt says so.
-
-    Raises:
-        UserError: there is no such level or specification, or it has no question of the level.
+        max_turns: tool calls of an episode, at most, and no more than the level has.
     """
     check_level(level, LEVELS, "fictional world")
     rng = random.Random(seed * 2 + held_out)
     own = None if spec is None else column_of(load(spec), spec)
     rows: list[dict[str, Any]] = []
     while len(rows) < count:
-        world_seed = rng.randrange(10**8) * 10 + (0 if held_out else rng.randint(1, 9))
+        number = world_seed(rng, held_out)
         chosen = rng.choice(SHIPPED) if own is None else own
-        world = world_of(chosen, world_seed)
+        world = world_of(chosen, number)
         rows += [row_of(world, chosen, level, number, max_turns) for number in range(min(QUESTIONS, count - len(rows)))]
     return rows
 
 
 def row_of(world: World, spec: str, level: str, number: int, max_turns: int | None = None) -> dict[str, Any]:
-    """The row of a question."""
+    """Make the row of a question."""
     question, _ = world.question(level, number)
     usual = MAX_TURNS[level]
     turns = usual if max_turns is None else min(max_turns, usual)
-    [opening], more = prompt_and_budget(INSTRUCTION, turns, usual, "tool call")
-    text = opening["content"].replace("{setting}", world.tables.spec.setting)
-    prompt = [{"role": "user", "content": text.replace("{question}", question.text(world.tables))}]
+    instruction = INSTRUCTION.replace("{setting}", world.tables.spec.setting)
+    prompt, more = prompt_and_budget(instruction, turns, usual, "tool call", question.text(world.tables))
     return {"prompt": prompt, "spec": spec, "world_seed": world.seed, "question": number, "level": level, **more}
 
 
 def pages_of(environment: FictionalEnvironment) -> list[tuple[str, str]]:
-    """(title, number) of the pages that state the cells of the answer, each once."""
+    """Return (title, number) of the pages that state the cells of the answer, each once."""
     tables, question = environment._world.tables, environment._question
     numbers = {(page.kind, page.title): page.id for page in environment._world.pages.values()}
     needed: dict[tuple[str, str], None] = {}
@@ -236,7 +210,7 @@ def pages_of(environment: FictionalEnvironment) -> list[tuple[str, str]]:
 
 
 def expert() -> Chooser:
-    """A policy that searches for the pages that state the answer by their titles, opens each, and answers."""
+    """Return a policy that searches for the pages that state the answer by their titles, opens each, and answers."""
 
     def choose(environment: FictionalEnvironment) -> ToolCall | None:
         for title, number in pages_of(environment):
@@ -253,7 +227,7 @@ def expert() -> Chooser:
 
 
 def wanderer(rng: random.Random) -> Chooser:
-    """A policy that searches for words of titles, opens pages that it was shown or any, and now and then answers."""
+    """Return a policy that searches for words of titles, opens pages that it was shown or any, and now and then answers."""
 
     def choose(environment: FictionalEnvironment) -> ToolCall:
         page = rng.choice(list(environment._world.pages.values()))

@@ -1,9 +1,9 @@
 """forth-lang: define a word of Forth that passes hidden tests (ECHO: predictable but complex tools).
 
-The last submission counts. Observations are the messages of the compiler and the output of any line of Forth that is run with the
-code. The hidden tests run when the reward is computed and appear in no observation. Programs run in the sandbox of
-`wm_plugin.runtime.sandbox`, so the system packages gforth and bubblewrap are needed. Problems, tests and solutions are our own:
-a few of each level in problems.yaml, and hundreds by the families of generators.py.
+The last submission counts. Observations are messages of the compiler and the output of any line of Forth that is run with the
+code. The hidden tests run when the reward is computed and appear in no observation. Programs run in `runtime.sandbox`, which
+needs the system packages gforth and bubblewrap. Problems, tests and solutions are our own: a few of each level in problems.yaml,
+and hundreds in generated.jsonl, which `benchmarks/forth_problems.py` writes.
 """
 
 import random
@@ -13,14 +13,13 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from wm_plugin.errors import UserError, nearest, shown
+from wm_plugin.errors import UserError
+from wm_plugin.untrusted import loads
 from wm_plugin.worlds.forth import machine as forth_machine
-from wm_plugin.worlds.forth.generators import generated
 from wm_plugin.worlds.forth.machine import LostError
 from wm_plugin.worlds.kit.counted import CountedEnvironment
 from wm_plugin.worlds.kit.protocol import Chooser, ToolCall
-from wm_plugin.worlds.kit.rows import check_level, prompt_and_budget, turn_limit
-from wm_plugin.worlds.kit.texts import unfit
+from wm_plugin.worlds.kit.rows import check_count, check_level, prompt_and_budget, repeated, turn_limit, unknown
 
 MAX_TURNS = 12
 MAX_CODE, MAX_QUERY = 10_000, 200  # characters
@@ -55,18 +54,13 @@ class ForthEnvironment(CountedEnvironment):
     """
 
     observer = "tool"
-    refusals = ("Invalid: ",)
+    _problem: Problem | None = None
     _lost = 0
-
-    def __init__(self) -> None:
-        self._problem: Problem | None = None
-        super().__init__()
 
     def _begin(self) -> None:
         super()._begin()
         self._submissions = self._compile_errors = 0
         self._code: str | None = None
-        self._calls: set[tuple[str, ...]] = set()
         self._last_test: tuple[str, float] | None = None  # the last code that was tested, and its share
 
     def reset(self, problem: str, max_turns: int | None = None, **_: Any) -> str:
@@ -74,14 +68,9 @@ class ForthEnvironment(CountedEnvironment):
 
         Args:
             problem: its name, a key of `problems()`.
-            max_turns: default: `MAX_TURNS`.
-
-        Raises:
-            UserError: there is no such problem, or gforth or bubblewrap is missing.
         """
         if not isinstance(problem, str) or problem not in problems():
-            name = shown(problem)
-            raise UserError(f"forth's column `problem` is {name}{nearest(name.strip(repr('')), problems())}")
+            raise UserError(f"forth's column `problem` is {unknown(problem, problems())}")
         forth_machine.check()
         self._problem, self.max_turns = problems()[problem], turn_limit(max_turns, MAX_TURNS)
         self._begin()
@@ -96,9 +85,8 @@ class ForthEnvironment(CountedEnvironment):
         Returns:
             What the compiler says.
         """
-        self._take_turn()
-        if problem := unfit(code, MAX_CODE):
-            return self._refuse(f"code {problem}")
+        if refusal := self._take_turn(MAX_CODE, code=code):
+            return refusal
         self._effective += code != self._code
         self._code = code
         self._submissions += 1
@@ -113,9 +101,8 @@ class ForthEnvironment(CountedEnvironment):
         Returns:
             What is printed, errors included.
         """
-        self._take_turn()
-        if problem := unfit(line, MAX_CODE):
-            return self._refuse(f"line {problem}")
+        if refusal := self._take_turn(MAX_CODE, line=line):
+            return refusal
         if self._code is None:
             return self._refuse("no code is submitted yet")
         return self._run("Nothing is printed.", self._code, line)
@@ -129,9 +116,8 @@ class ForthEnvironment(CountedEnvironment):
         Returns:
             The entry of that name, or else the entries that fit best.
         """
-        self._take_turn()
-        if problem := unfit(query, MAX_QUERY):
-            return self._refuse(f"query {problem}")
+        if refusal := self._take_turn(MAX_QUERY, query=query):
+            return refusal
         if not query.strip():
             return self._refuse("query is empty")
         text, has_entry = forth_machine.look_up(query)
@@ -139,6 +125,14 @@ class ForthEnvironment(CountedEnvironment):
         return self._observe(text)
 
     def get_reward(self) -> float:
+        return self._share()
+
+    @property
+    def success(self) -> bool:
+        return self._share() == 1.0
+
+    def _share(self) -> float:
+        """Return the share of hidden tests that the last submission passes."""
         if self._lost or self._code is None or self._problem is None:
             return 0.0
         if self._last_test is None or self._last_test[0] != self._code:
@@ -154,20 +148,9 @@ class ForthEnvironment(CountedEnvironment):
         return self._last_test[1]
 
     @property
-    def success(self) -> bool:
-        return self.get_reward() == 1.0
-
-    @property
     def metrics(self) -> dict[str, int]:
-        """Also the code that went to the compiler, and how much of it did not compile."""
+        """The counts, the submissions, and how many of them did not compile."""
         return super().metrics | {"submissions": self._submissions, "compile_errors": self._compile_errors}
-
-    def _refuse(self, why: str) -> str:
-        self._invalid += 1
-        return self._observe(f"Invalid: {why}.")
-
-    def _observe(self, text: str) -> str:
-        return f"{text}\nThe episode is over." if self.over else text
 
     def _run(self, silent: str, *sources: str) -> str:
         try:
@@ -181,70 +164,51 @@ class ForthEnvironment(CountedEnvironment):
             self._compile_errors += not result.ended
         return self._observe(result.text or (silent if result.ended else "Stopped by an error."))
 
-    def _note(self, good: bool, *call: str) -> None:
-        """Count a call that changes nothing: effective if it is `good` and new."""
-        self._effective += good and call not in self._calls
-        self._calls.add(call)
-
 
 @cache
 def problems() -> dict[str, Problem]:
-    """All problems by name, lower levels first."""
-    entries = yaml.safe_load(Path(__file__).with_name("problems.yaml").read_text())
-    problem_list = [
-        Problem(
-            **entry
-            | {
-                "level": str(entry["level"]),
-                "example": tuple(entry["example"]),
-                "tests": [(line, printed) for line, printed in entry["tests"]],
-            }
-        )
-        for entry in entries
-    ]
-    problem_list += [
-        Problem(name, level, draft.task, draft.cases[0], draft.cases[1:], draft.solution, draft.wrong)
-        for name, level, draft in generated()
-    ]
-    return {problem.name: problem for problem in sorted(problem_list, key=lambda problem: problem.level)}
+    """Return all problems by name, lower levels first."""
+    folder = Path(__file__).parent
+    entries = yaml.safe_load((folder / "problems.yaml").read_text())
+    entries += map(loads, (folder / "generated.jsonl").read_text().splitlines())
+    found = []
+    for entry in entries:
+        pairs = {"example": tuple(entry["example"]), "tests": [(line, printed) for line, printed in entry["tests"]]}
+        found.append(Problem(**entry | pairs | {"level": str(entry["level"])}))
+    return {problem.name: problem for problem in sorted(found, key=lambda problem: problem.level)}
 
 
 def dataset_rows(
     count: int, seed: int = 0, held_out: bool = False, level: str = "standard", max_turns: int = MAX_TURNS
 ) -> list[dict[str, Any]]:
-    """Rows for a trainer, with the columns `prompt`, `problem` and `level`, and `max_turns` where it is not the usual one.
+    """Make rows with the columns `prompt`, `problem` and `level`.
 
-    Level 6 is held out, and each of its problems occurs once; the others are for training, shuffled, and repeated as often as
-    `count` needs. `level` selects one of them.
+    Level 6 is held out, and each of its problems occurs once; the others are for training, repeated as often as `count` needs.
     """
     check_level(level, LEVELS, "Forth")
     if level != "standard" and (level == HELD_OUT) != held_out:
-        raise UserError(
-            f"forth's level {HELD_OUT} is the held-out one; write held_out={level == HELD_OUT} for level {level}"
-        )
+        asked = level == HELD_OUT
+        raise UserError(f"forth's level {HELD_OUT} is the held-out one; write held_out={asked} for level {level}")
     names = [
-        problem.name
-        for problem in problems().values()
-        if (problem.level == HELD_OUT) == held_out and level in ("standard", problem.level)
+        one.name
+        for one in problems().values()
+        if (one.level == HELD_OUT) == held_out and level in ("standard", one.level)
     ]
-    if held_out and count > len(names):
-        raise UserError(f"forth has {len(names)} held-out problems; write a count up to that, not {count}")
-    rng = random.Random(seed * 2 + held_out)
-    picks: list[str] = []
-    while len(picks) < count:
-        picks += rng.sample(names, len(names))
-    return [_row(problems()[name], max_turns) for name in picks[:count]]
+    if held_out:
+        check_count(count, len(names), "forth has {} held-out problems")
+    picks = repeated(random.Random(seed * 2 + held_out), names, count)
+    return [_row(problems()[name], max_turns) for name in picks]
 
 
 def _row(problem: Problem, max_turns: int = MAX_TURNS) -> dict[str, Any]:
     line, printed = problem.example
-    text = f"{INSTRUCTION}{problem.task} For example, `{line}` prints `{printed}`.\n\n"
-    prompt, budget = prompt_and_budget(text, max_turns, MAX_TURNS)
+    task = f"{problem.task} For example, `{line}` prints `{printed}`."
+    prompt, budget = prompt_and_budget(INSTRUCTION, max_turns, MAX_TURNS, task=task)
     return {"prompt": prompt, "problem": problem.name, "level": problem.level, **budget}
 
 
 def expert() -> Chooser:
-    """A policy that looks up a word of the solution, submits the solution, runs the example and stops."""
+    """Return a policy that looks up a word of the solution, submits the solution, runs the example and stops."""
 
     def choose(environment: ForthEnvironment) -> ToolCall | None:
         problem = environment._problem
@@ -261,7 +225,7 @@ def expert() -> Chooser:
 
 
 def wanderer(rng: random.Random) -> Chooser:
-    """A policy that submits solutions with changed words, runs lines and looks words up."""
+    """Return a policy that submits solutions with changed words, runs lines and looks words up."""
 
     def choose(environment: ForthEnvironment) -> ToolCall:
         problem = environment._problem
@@ -276,10 +240,8 @@ def wanderer(rng: random.Random) -> Chooser:
         code = rng.choice([problem.solution, problem.wrong])
         if rng.random() < 0.5:
             place = rng.randrange(2, max(3, len(words) - 1))
-            edited = (
-                words[:place] + rng.choice([[], ["dup"], ["swap"], ["1+"], [rng.choice(words)]]) + words[place + 1 :]
-            )
-            code = " ".join(edited)
+            instead = rng.choice([[], ["dup"], ["swap"], ["1+"], [rng.choice(words)]])
+            code = " ".join([*words[:place], *instead, *words[place + 1 :]])
         return "submit_code", {"code": code}
 
     return choose

@@ -63,19 +63,8 @@ class Result(NamedTuple):
     ended: bool
 
 
-class Entry(NamedTuple):
-    """A word of the glossary: its name, and its text, which starts with the name and the stack effect."""
-
-    name: str
-    text: str
-
-
 def check() -> None:
-    """Check that programs can run here.
-
-    Raises:
-        UserError: gforth or bubblewrap is not installed, or may not run.
-    """
+    """Raise a UserError if gforth or bubblewrap is not installed, or may not run."""
     _starter()
 
 
@@ -83,7 +72,6 @@ def execute(*sources: str) -> Result:
     """Run one or two files of Forth, the second after the first. Source that ends too early is an error, which the text names.
 
     Raises:
-        UserError: see `check`.
         LostError: the process could not be started.
     """
     output, code = _run(*sources)
@@ -102,7 +90,7 @@ def execute(*sources: str) -> Result:
 
 
 def test(code: str, inputs: Sequence[str]) -> list[str | None]:
-    """The output of each line of Forth after `code`, with single spaces; None if it fails or leaves something on the stack.
+    """Return the output of each line of Forth after `code`, with single spaces; None if it fails or leaves a value on the stack.
 
     All lines run in one process; those after a line that ends the process or hangs are None. The process does not know the
     expected outputs.
@@ -117,7 +105,7 @@ def test(code: str, inputs: Sequence[str]) -> list[str | None]:
 
 
 def _run(*sources: str) -> tuple[str, int | None]:
-    """The output after the prelude, and the exit code."""
+    """Return the output after the prelude, and the exit code."""
     files = {"/prelude.fs": PRELUDE, **dict(zip(("/code.fs", "/input.fs"), sources, strict=False))}
     try:
         process = sandbox.run(
@@ -137,7 +125,7 @@ def _run(*sources: str) -> tuple[str, int | None]:
 
 @cache
 def _starter() -> tuple[str, ...]:
-    """The command that starts gforth with its limits."""
+    """Return the command that starts gforth with its limits."""
     gforth = shutil.which("gforth")
     if not gforth:
         raise UserError("the world forth needs gforth: install the system package gforth")
@@ -157,15 +145,14 @@ MARKUP = re.compile(r"@\w+\{([^{}]*)\}")
 
 
 @cache
-def glossary() -> dict[str, Entry]:
-    """The words that gforth's installed sources document, by their names in lower case.
+def glossary() -> dict[str, tuple[str, str]]:
+    """Return the words that gforth's installed sources document, by their names in lower case: (name, text).
 
-    Raises:
-        UserError: gforth or its sources are not installed.
+    A text starts with the name and the stack effect.
     """
     check()
     folder = Path(_starter()[-1]).resolve().parent.parent / "share" / "gforth"
-    entries: dict[str, Entry] = {}
+    entries: dict[str, tuple[str, str]] = {}
     for path in sorted(folder.rglob("prim")):
         for name, effect, words, text in PRIMITIVE.findall(path.read_text(errors="replace")):
             _add(entries, name, effect, words, text)
@@ -175,41 +162,40 @@ def glossary() -> dict[str, Entry]:
         lines = path.read_text(errors="replace").splitlines()
         for number, line in enumerate(lines):
             definition = DEFINITION.search(line)
-            comments = list(
-                takewhile(lambda comment: comment.lstrip().startswith("\\G "), lines[number + 1 : number + 40])
-            )
+            following = lines[number + 1 : number + 40]
+            comments = list(takewhile(lambda comment: comment.lstrip().startswith("\\G "), following))
             if definition and (comments or re.match(r"(core|string|double|gforth)\b", definition[3])):
                 text = "\n".join(comment.strip()[3:] for comment in comments)
                 _add(entries, definition[1], definition[2], definition[3], text)
     if not entries:
         raise UserError(
-            f"the world forth looks words up in gforth's sources, and {folder} has none: install gforth-common"
+            f"the world forth looks words up in gforth's sources, which {folder} lacks: install gforth-common"
         )
     return entries
 
 
-def _add(entries: dict[str, Entry], name: str, effect: str, words: str, text: str) -> None:
+def _add(entries: dict[str, tuple[str, str]], name: str, effect: str, words: str, text: str) -> None:
     while (plain := MARKUP.sub(r"\1", text)) != text:
         text = plain
     kind = words.split("\t")[0].split("  ")[0].strip()
     entry = f"{name} {effect} {kind}\n{' '.join(text.replace('@@', '@').split())}".strip()
-    entries.setdefault(name.lower(), Entry(name, entry[:MAX_ENTRY]))
+    entries.setdefault(name.lower(), (name, entry[:MAX_ENTRY]))
 
 
 @cache
 def _index() -> Index:
-    return Index([entry.text for entry in glossary().values()])
+    return Index([text for _, text in glossary().values()])
 
 
 def look_up(query: str) -> tuple[str, bool]:
-    """The glossary's entry of a word, or the three entries that fit a query best; and whether there is any."""
+    """Return the glossary's entry of a word, or the three entries that fit a query best, and whether there is any."""
     entries = glossary()
     words = query.split()
     if len(words) == 1 and (entry := entries.get(words[0].lower())):
-        return entry.text, True
+        return entry[1], True
     best = _index().search(query, 3, least=1.0)
     if best:
-        all_entries = list(entries.values())
-        return "\n\n".join(all_entries[place].text for place in best), True
+        texts = [text for _, text in entries.values()]
+        return "\n\n".join(texts[place] for place in best), True
     near = get_close_matches(query.lower()[:40], entries, n=1, cutoff=0.0)
-    return f"Nothing found. Try: {entries[near[0]].name}", False
+    return f"Nothing found. Try: {entries[near[0]][0]}", False

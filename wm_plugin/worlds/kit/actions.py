@@ -1,26 +1,27 @@
-"""Environments whose one tool takes several actions at once: `move up; move up; push left` (WMAct).
+"""The base class of worlds whose one tool takes several actions at once: `move up; move up; push left` (WMAct).
 
 Text that is not a list of actions counts as one invalid action. It never raises.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, TypeVar
 
 from wm_plugin.worlds.kit.counted import CountedEnvironment
 
-MAX_ACTIONS = 50  # in one text; what comes after them is one invalid action
+MAX_ACTIONS = 50  # in one text; all that follow are one invalid action
 MAX_CHARACTERS = 4000  # a longer text is one invalid action
+State = TypeVar("State", bound=Hashable)
 
 
 def parse(text: Any, is_action: Callable[[str], bool], max_actions: int = MAX_ACTIONS) -> list[str | None]:
-    """The actions of a text in order, at least one; None stands for an invalid one.
+    """Return the actions of a text in order, at least one; None stands for an invalid one.
 
-    Actions are separated by semicolons, in any case and spacing; one pair of `<action>` tags may stand around all of them.
+    Actions are separated by semicolons, in any case and spacing; one pair of `<action>` tags may enclose them.
 
     Args:
-        is_action: whether the environment has an action of this name (lower case, single spaces, ASCII).
-        max_actions: how many are taken from the text; all that follow them are one invalid action.
+        is_action: whether the world has an action of this name (lower case, single spaces, ASCII).
+        max_actions: how many are taken from the text; all that follow are one invalid action.
     """
     if not isinstance(text, str) or len(text) > MAX_CHARACTERS:
         return [None]
@@ -40,12 +41,12 @@ class ActionEnvironment(CountedEnvironment, ABC):
     """
 
     observer = "environment"
-    refusals: tuple[str, ...] = ()  # its observations count invalid actions in their first line
+    refusals: tuple[str, ...] = ()  # an observation counts invalid actions in its first line
     _max_actions = MAX_ACTIONS  # in one turn
 
     def _begin(self) -> None:
         super()._begin()
-        self.success, self._actions = False, 0
+        self._actions = 0
 
     def _start(self, max_turns: int) -> str:
         self._begin()
@@ -53,7 +54,7 @@ class ActionEnvironment(CountedEnvironment, ABC):
         return self._observation()
 
     def _act(self, text: Any) -> str:
-        """Run the actions of a turn and return the observation. Its first line counts the invalid actions, if there are any."""
+        """Run the actions of a turn and return the observation; its first line counts the invalid actions, if there are any."""
         self._take_turn()
         actions, invalid = 0, 0
         for action in parse(text, self._is_action, self._max_actions):
@@ -67,13 +68,18 @@ class ActionEnvironment(CountedEnvironment, ABC):
         self._invalid += invalid
         return (f"Invalid: {invalid} of {actions}\n" if invalid else "") + self._observation()
 
+    def _end_at(self, goal: bool) -> None:
+        """End the episode with reward 1 if the goal is reached."""
+        if goal:
+            self._ended, self._reward = True, 1.0
+
     @abstractmethod
     def _is_action(self, action: str) -> bool:
-        """Whether the environment has an action of this name."""
+        """Whether the world has an action of this name."""
 
     @abstractmethod
     def _apply(self, action: str) -> bool:
-        """Run an action, set `success` and `_ended`, and return whether it was valid."""
+        """Run an action, end the episode if it reaches the goal, and return whether the action was valid."""
 
     @abstractmethod
     def _state(self) -> Hashable:
@@ -83,13 +89,33 @@ class ActionEnvironment(CountedEnvironment, ABC):
     def _observation(self) -> str:
         """The state as text."""
 
-    def get_reward(self) -> float:
-        return float(self.success)
-
     @property
-    def metrics(self) -> dict[str, int]:
+    def metrics(self) -> dict[str, Any]:
         return super().metrics | {"actions": self._actions}  # a turn may have several actions
 
     @property
     def _mark(self) -> str:
         return "!" if self.over else ">"
+
+
+def shortest_plan(
+    start: State, successors: Callable[[State], Iterable[tuple[str, State]]], is_goal: Callable[[State], bool]
+) -> list[str] | None:
+    """Return a shortest list of actions from `start` to a goal by breadth-first search, or None.
+
+    `successors` returns (action, next state) for every action that is possible in a state.
+    """
+    came_from: dict[State, tuple[State, str] | None] = {start: None}
+    queue = [start]
+    for state in queue:
+        if is_goal(state):
+            plan = []
+            while (step := came_from[state]) is not None:
+                state, action = step
+                plan.append(action)
+            return plan[::-1]
+        for action, following in successors(state):
+            if following not in came_from:
+                came_from[following] = (state, action)
+                queue.append(following)
+    return None

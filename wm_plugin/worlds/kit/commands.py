@@ -1,6 +1,6 @@
-"""Environments whose one tool takes a command in words and whose engine runs in a process of its own (see `process.py`).
+"""The base class of worlds whose one tool takes a command in words and whose engine runs in a process of its own.
 
-An engine is a class with these methods, all on JSON values:
+An engine (see `process.py`) is a class with these methods, all on JSON values:
 
 * `start(*columns) -> {"text"}`: begins the episode of a row;
 * `step(command) -> {"text", "score", "won", "over", "valid", "changed"}`: `score` is in [0, 1], `valid` says whether the engine
@@ -34,8 +34,9 @@ class CommandEnvironment(CountedEnvironment):
         self._process = EngineProcess(self._engine, timeout=self._timeout)
         super().__init__()
 
-    def get_reward(self) -> float:
-        return self._score
+    @property
+    def success(self) -> bool:
+        return self._won
 
     @not_a_tool
     def world_context(self) -> str:
@@ -50,8 +51,8 @@ class CommandEnvironment(CountedEnvironment):
 
     def _begin(self) -> None:
         super()._begin()
-        self.success, self._score = False, 0.0
-        self._plan: list[str] | None = None  # the expert's, who asks the engine once an episode
+        self._won = False
+        self._plan: list[str] | None = None  # for the expert, who asks the engine once an episode
 
     def _start(self, max_turns: int, *columns: Any) -> str:
         self._begin()
@@ -71,19 +72,19 @@ class CommandEnvironment(CountedEnvironment):
         line = clean(command)
         if line is None:
             self._invalid += 1
-            return NOT_A_COMMAND + self._closing
+            return self._observe(NOT_A_COMMAND)
         try:
             step = self._process.call("step", line)
         except LostError as error:
             return self._lost_by(error)
         self._invalid += not step["valid"]
         self._effective += step["changed"]
-        self._score = min(max(float(step["score"]), 0.0), 1.0)
-        self.success, self._ended = step["won"], step["over"] or step["won"]
-        return str(step["text"]) + self._closing
+        self._reward = min(max(float(step["score"]), 0.0), 1.0)
+        self._won, self._ended = step["won"], step["over"] or step["won"]
+        return self._observe(str(step["text"]))
 
     def _ask(self, method: str) -> list[str]:
-        """The engine's `plan` or `commands`, for scripted policies; empty if its process was lost."""
+        """Return the engine's `plan` or `commands`, for scripted policies; nothing if its process was lost."""
         try:
             return list(self._process.call(method, timeout=5 * self._timeout))
         except LostError as error:
@@ -92,18 +93,15 @@ class CommandEnvironment(CountedEnvironment):
 
     def _lost_by(self, error: LostError) -> str:
         self._lose()
-        self.success, self._score = False, 0.0
-        return f"The world was lost ({error})." + self._closing
+        self._won = False
+        return self._observe(f"The world was lost ({error}).")
 
-    @property
-    def _closing(self) -> str:
-        if not self.over:
-            return ""
-        return "\nThe task is done." if self.success else "\nThe episode is over."
+    def _observe(self, text: str) -> str:
+        return f"{text}\nThe task is done." if self._won else super()._observe(text)
 
 
 def clean(command: Any) -> str | None:
-    """The command with single spaces; None if it is not one short line of printable ASCII."""
+    """Return the command with single spaces, or None if it is not one short line of printable ASCII."""
     if not isinstance(command, str) or len(command) > 2 * MAX_COMMAND:
         return None
     line = " ".join(command.split())

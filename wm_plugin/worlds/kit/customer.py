@@ -1,4 +1,4 @@
-"""The server with a customer's model. Rows of a dataset name it, and who wrote them must not get the user's key."""
+"""The server of a customer's model. Rows of a dataset name it, so it must not get the user's key by itself."""
 
 import logging
 import os
@@ -9,16 +9,17 @@ from functools import lru_cache
 logger = logging.getLogger(__name__)
 
 COLUMNS = ("user_url", "user_model")  # of a row, that say who plays the customer
+NAMELESS = "write the name that `user_url` serves the model under"
 KEY = "OPENAI_API_KEY"
 DEFAULT = "https://api.openai.com/v1"  # whose key it is unless OPENAI_BASE_URL says otherwise
 _PLAIN = re.compile(r"[A-Za-z0-9.:/_\[\]-]+")  # of an address that every client reads in the same way
 
 
 def key_variable(url: str) -> str | None:
-    """OPENAI_API_KEY, or None if the server at `url` is not to have it.
+    """Return OPENAI_API_KEY, or None if the server at `url` must not have it.
 
-    The key goes to the host of OPENAI_BASE_URL (by default OpenAI's own), and to those of the addresses in WM_PLUGIN_KEY_URLS,
-    which commas separate: same scheme, host and port.
+    The key goes to the host of OPENAI_BASE_URL (by default OpenAI's own), and to those in WM_PLUGIN_KEY_URLS, separated by
+    commas: same scheme, host and port.
     """
     named = [os.environ.get("OPENAI_BASE_URL") or DEFAULT, *os.environ.get("WM_PLUGIN_KEY_URLS", "").split(",")]
     host = _host(url)

@@ -1,53 +1,52 @@
-"""What hosts read from an environment class: its tools, their schemas and its figures. The package's docstring has the form."""
+"""What is read from an environment class beside what hosts need (`hosting.world`): schemas of tools, observers, hidden state."""
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache, partial
-from typing import Any, get_args
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
-from wm_plugin.data.schema import Kind
 from wm_plugin.errors import MissingExtraError, UserError, nearest, shown
+from wm_plugin.hosting.world import NOT_TOOLS, check_columns, is_over, not_a_tool, report, tool_methods, tool_names
+
+__all__ = [
+    "NOT_TOOLS",
+    "READY_SCHEMAS",
+    "Chooser",
+    "ToolCall",
+    "check_columns",
+    "check_world",
+    "fits",
+    "is_over",
+    "missing_columns",
+    "not_a_tool",
+    "observers",
+    "path_of_tool",
+    "refusals",
+    "report",
+    "reward_of",
+    "tool_methods",
+    "tool_names",
+    "tool_schema",
+    "world_context_of",
+]
+
+if TYPE_CHECKING:
+    from wm_plugin.data.schema import Kind
 
 ToolCall = tuple[str, dict[str, Any]]  # a tool's name and its arguments
 # A scripted policy (an expert or a wanderer): takes the environment and returns the next call, or None to give up.
 Chooser = Callable[[Any], ToolCall | None]
 
-_NAMES = 20  # of a row's columns that a message has room for
-NOT_TOOLS = ("reset", "get_reward", "world_context")
+KINDS = ("tool", "user", "environment")  # of observers
 # Schemas by `path_of_tool`. A parent process that has made them fills this in its children, which then need no transformers.
 READY_SCHEMAS: dict[str, dict[str, Any]] = {}
 
 
-class not_a_tool:
-    """Marks a public method that no agent may call, such as `world_context`: both hosts offer every plain function of a class."""
+def observers(environment: type) -> dict[str, "Kind"]:
+    """Return what is observed after a call of each tool: the tool's result, a user's reply, or a step of the environment.
 
-    def __init__(self, method: Callable[..., Any]) -> None:
-        self._method, self.__doc__ = method, method.__doc__
-
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        return self if instance is None else partial(self._method, instance)
-
-
-def tool_methods(environment: Any) -> dict[str, Callable[..., Any]]:
-    """The tools of an instance by name: its public methods, as TRL takes them."""
-    # names from the class: on the instance, properties would be evaluated
-    return {name: getattr(environment, name) for name in tool_names(type(environment))}
-
-
-def tool_names(environment: type) -> list[str]:
-    """The names of a class's tools, sorted."""
-    names = [name for name, _ in inspect.getmembers(environment, inspect.isfunction)]
-    return [name for name in names if not name.startswith("_") and name not in NOT_TOOLS]
-
-
-def observers(environment: type) -> dict[str, Kind]:
-    """What is observed after a call of each tool: the tool's result, a user's reply, or a step of the environment.
-
-    The class says so in its attribute `observer`: one of `tool`, `user` and `environment` for all tools, or a mapping by tool. A
-    tool that it does not name, and every tool of a class without the attribute, is observed as `tool`.
-
-    Raises:
-        UserError: `observer` is something else, or names a tool that the class does not have.
+    The class says so in its attribute `observer`: one of `KINDS` for all tools, or a mapping by tool. A tool that it does not
+    name is observed as `tool`.
     """
     tools = tool_names(environment)
     kinds: dict[str, Kind] = dict.fromkeys(tools, "tool")
@@ -57,41 +56,32 @@ def observers(environment: type) -> dict[str, Kind]:
         raise UserError(f"{environment.__name__}.observer is {shown(declared)}; write tool, user or environment")
     for tool, kind in by_tool.items():
         if tool not in kinds:
-            raise UserError(
-                f"{environment.__name__}.observer names {shown(tool)}, which is no tool{nearest(tool, tools)}"
-            )
-        if kind not in get_args(Kind):
+            hint = nearest(tool, tools)
+            raise UserError(f"{environment.__name__}.observer names {shown(tool)}, which is no tool{hint}")
+        if kind not in KINDS:
             raise UserError(f"{environment.__name__}.observer is {shown(kind)}; write tool, user or environment")
         kinds[tool] = kind
     return kinds
 
 
 def refusals(environment: type) -> tuple[str, ...] | None:
-    """How the observations begin that answer an invalid action; None if the class does not say.
+    """Return how the observations begin that answer an invalid action; None if the class does not say.
 
-    The class says so in its attribute `refusals`, a tuple of texts. It is for hosts' dumps alone: our own rollouts have what the
-    class counts in `metrics`.
-
-    Raises:
-        UserError: `refusals` is something else.
+    The class says so in its attribute `refusals`, a tuple of texts. Only readers of hosts' dumps need it: our own rollouts have
+    what the class counts in `metrics`.
     """
     declared = getattr(environment, "refusals", None)
     if declared is None:
         return None
     if not isinstance(declared, tuple) or not all(isinstance(text, str) and text for text in declared):
-        raise UserError(
-            f"{environment.__name__}.refusals is {shown(declared)}; write a tuple of texts, none of them empty"
-        )
+        name = environment.__name__
+        raise UserError(f"{name}.refusals is {shown(declared)}; write a tuple of texts, none of them empty")
     return declared
 
 
 @lru_cache  # the same for every episode
 def tool_schema(function: Callable[..., Any]) -> dict[str, Any]:
-    """A tool's JSON schema, as both hosts make it: from the method of the class, its annotations and its docstring.
-
-    Raises:
-        MissingExtraError: transformers is not installed.
-    """
+    """Return a tool's JSON schema as both hosts make it: from the method of the class, its annotations and its docstring."""
     if ready := READY_SCHEMAS.get(path_of_tool(function)):
         return ready
     try:
@@ -103,20 +93,16 @@ def tool_schema(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def path_of_tool(function: Callable[..., Any]) -> str:
-    """A tool's method as a dotted path."""
+    """Return a tool's method as a dotted path."""
     return f"{function.__module__}:{function.__qualname__}"
 
 
 def missing_columns(environment: type, columns: Iterable[str]) -> str | None:
-    """A message about the columns that `environment.reset` requires and `columns` lacks; None if it lacks none."""
+    """Return a message about the columns that `environment.reset` requires and `columns` lacks; None if it lacks none."""
     columns = list(columns)
-    parameters = inspect.signature(environment.reset).parameters  # type: ignore[attr-defined]
-    required = [
-        name
-        for name, parameter in list(parameters.items())[1:]
-        if parameter.default is inspect.Parameter.empty
-        and parameter.kind in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    ]
+    parameters = list(inspect.signature(environment.reset).parameters.values())[1:]  # type: ignore[attr-defined]
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    required = [one.name for one in parameters if one.default is inspect.Parameter.empty and one.kind in kinds]
     missing = [name for name in required if name not in columns]
     if not missing:
         return None
@@ -126,19 +112,8 @@ def missing_columns(environment: type, columns: Iterable[str]) -> str | None:
     )
 
 
-def check_columns(environment: type, columns: Mapping[str, Any]) -> None:
-    """Raise a UserError if `reset` of this class cannot be called with the columns of a row: one is missing, or not taken."""
-    try:
-        inspect.signature(environment.reset).bind(None, **columns)  # type: ignore[attr-defined]
-    except TypeError as error:
-        names = ", ".join(map(shown, list(columns)[:_NAMES])) or "none"
-        raise UserError(
-            f"a row does not fit {environment.__name__}.reset: {str(error)[:200]} (its columns: {names})"
-        ) from None
-
-
 def check_world(environment: type) -> None:
-    """Raise a UserError if a class has tools alone, which only a world model can answer (see `environments.from_file`)."""
+    """Raise a UserError if a class has only tools, which a world model must answer (see `worlds.from_file`)."""
     if path := getattr(environment, "_wm_file", None):
         raise UserError(
             f"environment: {path} has tools and no world behind them; add simulation: {{url: ..., model: NAME}} "
@@ -147,7 +122,7 @@ def check_world(environment: type) -> None:
 
 
 def fits(tool: Callable[..., Any], arguments: Any) -> bool:
-    """Whether a tool can be called with the arguments of a call; None stands for no arguments."""
+    """Return whether a tool can be called with the arguments of a call; None stands for no arguments."""
     try:
         inspect.signature(tool).bind(**({} if arguments is None else arguments))
     except TypeError:
@@ -155,27 +130,14 @@ def fits(tool: Callable[..., Any], arguments: Any) -> bool:
     return True
 
 
-def by_name(bound: inspect.BoundArguments) -> dict[str, Any]:
-    """The arguments of a method's call by name, as a policy writes them."""
-    found: dict[str, Any] = {}
-    for name, value in list(bound.arguments.items())[1:]:
-        kind = bound.signature.parameters[name].kind
-        found |= value if kind is inspect.Parameter.VAR_KEYWORD else {name: value}
-    return found
-
-
 def reward_of(environment: Any) -> float | None:
-    """The outcome of an episode; None where the class leaves it to the trainer's rewards."""
+    """Return the outcome of an episode; None where the class leaves it to the trainer's rewards."""
     reward = environment.get_reward() if hasattr(environment, "get_reward") else None
     return None if reward is None else float(reward)
 
 
 def world_context_of(environment: Any) -> str:
-    """The hidden state of an episode before its first turn, as far as the class gives one: for world models alone.
-
-    Raises:
-        UserError: the method is one that TRL would offer to the agent as a tool, or gives no text.
-    """
+    """Return the hidden state of an episode before its first turn, for world models only; "" if the class gives none."""
     if not hasattr(environment, "world_context"):
         return ""
     name = type(environment).__name__
@@ -188,27 +150,3 @@ def world_context_of(environment: Any) -> str:
     if not isinstance(text, str):
         raise UserError(f"{name}.world_context gives {shown(text)}; return a text")
     return text
-
-
-def is_over(environment: Any) -> bool:
-    """Whether an episode is over, as far as the class says so."""
-    return bool(getattr(environment, "over", False))
-
-
-UNANSWERED = "_wm_unanswered"  # how many answers of an episode brought no action, as its host or rollout noted
-
-
-def report(environment: Any) -> dict[str, float]:
-    """The figures of an episode: `success`, `turns` and all of the mapping `metrics`, as far as the environment has them; and
-    what its control (`environments.control`) and its verifier (`agents.verify`) counted, if it has them.
-
-    An answer without an action is a turn of one invalid action, in every count that the environment has of them.
-    """
-    figures = {name: float(getattr(environment, name)) for name in ("success", "turns") if hasattr(environment, name)}
-    counts = dict(getattr(environment, "metrics", None) or {})
-    for name in ("_wm_control", "_wm_verifier"):
-        counts |= getattr(getattr(environment, name, None), "figures", {})
-    figures |= {name: float(value) for name, value in counts.items()}
-    for name in figures.keys() & {"turns", "actions", "invalid"}:
-        figures[name] += getattr(environment, UNANSWERED, 0)
-    return figures

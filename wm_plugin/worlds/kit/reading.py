@@ -16,21 +16,15 @@ class ReadingEnvironment(CountedEnvironment):
     """
 
     observer = "tool"
-    refusals = ("Invalid: ",)
     irreversible = ("finish",)
     answer_tool = "finish"
 
     def _begin(self) -> None:
         super()._begin()
-        self.success = False
         self._answer = ""
-        self._calls: list[tuple[str, ...]] = []
-
-    def get_reward(self) -> float:
-        return float(self.success)
 
     def _hits(self, lines: Sequence[str], numbers: Sequence[int]) -> list[str]:
-        """The lines of these numbers, as a scan shows them."""
+        """Return the lines of these numbers as a scan shows them."""
         shown = [numbered(lines, number) for number in numbers[:MAX_HITS]]
         if len(numbers) > MAX_HITS:
             shown.append(f"(the first {MAX_HITS} of {len(numbers)} lines)")
@@ -49,27 +43,16 @@ class ReadingEnvironment(CountedEnvironment):
         return self._observe("\n".join(numbered(lines, number) for number in range(first, end + 1)))
 
     def _finish(self, right: bool) -> str:
-        self._ended, self.success = True, right
+        self._ended, self._reward = True, float(right)
         self._effective += 1
         return f"The answer is {'right' if right else 'wrong'}. The episode is over."
 
-    def _refuse(self, why: str) -> str:
-        self._invalid += 1
-        return self._observe(f"Invalid: {why}.")
-
-    def _observe(self, text: str) -> str:
-        return f"{text}\nThe episode is over." if self.over else text
-
-    def _note(self, good: bool, *call: str) -> None:
-        self._effective += good and call not in self._calls
-        self._calls.append(call)
-
 
 def cut(line: str, most: int = MAX_LINE) -> str:
-    """A line of at most `most` characters and an ellipsis."""
+    """Return a line of at most `most` characters, and an ellipsis if it is cut."""
     return line if len(line) <= most else f"{line[:most]}..."
 
 
 def numbered(lines: Sequence[str], number: int) -> str:
-    """A line with its number, from 1."""
+    """Return a line with its number, from 1."""
     return f"{number}: {cut(lines[number - 1])}"

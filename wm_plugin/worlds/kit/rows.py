@@ -1,56 +1,69 @@
-"""For an environment's rows: check the values of their columns, choose a split, and write the number of turns into a prompt."""
+"""Rows of a dataset: checks of their columns, splits, seeds, and prompts that name the number of turns."""
 
 import numbers
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from wm_plugin.errors import UserError, nearest, shown
 
+T = TypeVar("T")
 LARGEST = 2**63 - 1  # of a table's whole numbers
-MOST_TURNS = 10**9  # more are the same as this
+MOST_TURNS = 10**9  # more count as this many
 # For worlds that can tell them apart: new tasks in surroundings that training has too, and in surroundings that it has not.
 SPLITS = ("train", "seen", "unseen")
 
 
 def check_level(level: str, levels: Iterable[str], world: str) -> None:
-    """Raise a UserError if the environment called `world` has no such level."""
+    """Raise a UserError if the world has no such level."""
     if not isinstance(level, str) or level not in list(levels):
-        name = shown(level)
-        raise UserError(f"the {world} has no level {name}{nearest(name.strip(repr('')), levels)}")
+        raise UserError(f"the {world} has no level {unknown(level, levels)}")
+
+
+def unknown(name: Any, names: Iterable[str]) -> str:
+    """A name that does not exist, and the nearest one, for a message."""
+    text = shown(name)
+    return f"{text}{nearest(text.strip(repr('')), names)}"
 
 
 def split_of(split: str | None, held_out: bool, world: str) -> str:
-    """Which of `SPLITS` the arguments of `dataset_rows` mean: without `split`, unseen if `held_out` and else train.
-
-    Raises:
-        UserError: there is no such split, or `held_out` is set beside one.
-    """
+    """Return which of `SPLITS` the arguments of `dataset_rows` mean: without `split`, unseen if `held_out` and else train."""
     if split is None:
         return "unseen" if held_out else "train"
     if not isinstance(split, str) or split not in SPLITS:
-        name = shown(split)
-        raise UserError(f"the {world} has no split {name}{nearest(name.strip(repr('')), SPLITS)}")
+        raise UserError(f"the {world} has no split {unknown(split, SPLITS)}")
     if held_out:
         raise UserError(f"held_out and split {split!r} both say which rows of the {world}: leave held_out out")
     return split
 
 
 def draws(seed: int, split: str) -> random.Random:
-    """What chooses the rows of a split."""
+    """Return the generator that chooses the rows of a split."""
     return random.Random(f"{seed}/seen" if split == "seen" else seed * 2 + (split == "unseen"))
 
 
+def world_seed(rng: random.Random, held_out: bool, tens: int = 10**8) -> int:
+    """Draw a seed that is divisible by 10 if it is held out, and is not otherwise."""
+    return rng.randrange(tens) * 10 + (0 if held_out else rng.randint(1, 9))
+
+
+def repeated(rng: random.Random, items: Sequence[T], count: int) -> list[T]:
+    """Return `count` items: all of them shuffled, and shuffled again as often as needed."""
+    picks: list[T] = []
+    while len(picks) < count:
+        picks += rng.sample(items, len(items))
+    return picks[:count]
+
+
+def check_count(count: int, available: int, there_are: str) -> None:
+    """Raise a UserError if fewer rows are available; `{}` in `there_are` stands for their number."""
+    if count > available:
+        raise UserError(f"{there_are.format(available)}; write a count up to that, not {count}")
+
+
 def turn_limit(max_turns: Any, usual: int, column: str = "max_turns") -> int:
-    """The number of turns that a row allows: `usual` where it says None, NaN (an empty cell of a table) or 0.
-
-    Args:
-        column: that the number is from, for the message.
-
-    Raises:
-        UserError: it is not a whole number >= 1.
-    """
+    """Return the number of turns in a row's column: `usual` for None, NaN (an empty cell of a table) or 0."""
     if max_turns is None:
         return usual
     if _is_number(max_turns):
@@ -62,11 +75,7 @@ def turn_limit(max_turns: Any, usual: int, column: str = "max_turns") -> int:
 
 
 def row_number(value: Any, column: str, world: str, most: int = LARGEST) -> int:
-    """The whole number from 0 to `most` in a row's column.
-
-    Raises:
-        UserError: it is none.
-    """
+    """Return the whole number from 0 to `most` in a row's column."""
     if _is_number(value) and 0 <= value <= most and value % 1 == 0:
         return int(value)
     bound = ">= 0" if most == LARGEST else f"from 0 to {most}"
@@ -78,11 +87,7 @@ def _is_number(value: Any) -> bool:
 
 
 def row_text(value: Any, column: str, world: str) -> str:
-    """The text in a row's column; a number is one, and None, an empty cell of a table, is an empty one.
-
-    Raises:
-        UserError: it is something else.
-    """
+    """Return the text in a row's column, which may be a number; None, an empty cell of a table, is an empty text."""
     if value is None or isinstance(value, str):
         return value or ""
     if isinstance(value, int | float) and not isinstance(value, bool):
@@ -92,20 +97,18 @@ def row_text(value: Any, column: str, world: str) -> str:
 
 
 def prompt_and_budget(
-    instruction: str, max_turns: int, usual: int, unit: str = "turn"
+    instruction: str, max_turns: int, usual: int, unit: str = "turn", task: str = ""
 ) -> tuple[list[dict[str, str]], dict[str, int]]:
-    """The prompt of rows of at most `max_turns` turns, and the column that tells `reset` so.
+    """Return the prompt of rows of at most `max_turns` turns, and the column that tells `reset` so.
 
     Args:
-        instruction: its placeholder `{turns}` is replaced by words for `max_turns`.
-        usual: the number of turns that `reset` takes by default; rows of this number need no column.
+        instruction: `{turns}` in it is replaced by words for `max_turns`.
+        usual: the turns that `reset` allows by default, which need no column.
         unit: what the world calls a turn.
-
-    Raises:
-        UserError: `max_turns` is not a whole number >= 1.
+        task: stands after the instruction, with an empty line after it.
     """
     if type(max_turns) is not int or max_turns < 1:
         raise UserError(f"max_turns is {shown(max_turns)}; write a whole number of turns >= 1")
     turns = f"one {unit}" if max_turns == 1 else f"at most {max_turns} {unit}s"
-    prompt = [{"role": "user", "content": instruction.replace("{turns}", turns)}]
-    return prompt, {} if max_turns == usual else {"max_turns": max_turns}
+    content = instruction.replace("{turns}", turns) + (f"{task}\n\n" if task else "")
+    return [{"role": "user", "content": content}], {} if max_turns == usual else {"max_turns": max_turns}

@@ -11,11 +11,18 @@ import random
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from wm_plugin.errors import UserError
-from wm_plugin.worlds.kit.counted import CountedEnvironment
+from wm_plugin.worlds.kit.counted import CountedEnvironment, one_line
 from wm_plugin.worlds.kit.protocol import Chooser, ToolCall
 from wm_plugin.worlds.kit.rows import SPLITS as SPLITS
-from wm_plugin.worlds.kit.rows import check_level, draws, prompt_and_budget, row_number, split_of, turn_limit
+from wm_plugin.worlds.kit.rows import (
+    check_count,
+    check_level,
+    draws,
+    prompt_and_budget,
+    row_number,
+    split_of,
+    turn_limit,
+)
 from wm_plugin.worlds.kit.sqlite_guard import cut
 from wm_plugin.worlds.shop.goods import GOALS, LEVELS, Catalogue, Goal, Product, catalogue, match, money
 
@@ -41,17 +48,12 @@ class ShopEnvironment(CountedEnvironment):
     """
 
     observer = "environment"
-    refusals = ("Invalid: ",)
     irreversible = ("buy",)
-
-    def __init__(self) -> None:
-        self._catalogue: Catalogue | None = None
-        self._goal: Goal | None = None
-        super().__init__()
+    _catalogue: Catalogue | None = None
+    _goal: Goal | None = None
 
     def _begin(self) -> None:
         super()._begin()
-        self._reward = 0.0
         self._page, self._query, self._number = SEARCH, "", 1
         self._results: list[int] = []
         self._open: int | None = None
@@ -65,11 +67,6 @@ class ShopEnvironment(CountedEnvironment):
         Args:
             catalogue_seed: number of the catalogue; it is built once a process.
             goal: number of the request, below `GOALS`.
-            level: one of `LEVELS`.
-
-        Raises:
-            UserError: a column does not fit.
-            MissingExtraError: bm25s is not installed.
         """
         check_level(level, LEVELS, "shop")
         number = row_number(goal, "goal", "shop")
@@ -138,27 +135,17 @@ class ShopEnvironment(CountedEnvironment):
         self._reward, self._ended = match(self._goal, product, self._choices), True
         options = "".join(f", {name} {value}" for name, value in self._choices.items())
         fits = "It is what was wanted" if self.success else f"It is not quite what was wanted ({self._reward:.2f} of 1)"
-        return (
-            f"Bought: {product.title}{options}, for {money(product.cost(self._choices))}. {fits}. The episode is over."
-        )
-
-    def get_reward(self) -> float:
-        return self._reward
-
-    @property
-    def success(self) -> bool:
-        return self._reward == 1.0
+        bought = f"{product.title}{options}, for {money(product.cost(self._choices))}"
+        return f"Bought: {bought}. {fits}. The episode is over."
 
     @property
     def _product(self) -> Product | None:
         return None if self._open is None or self._catalogue is None else self._catalogue.products[self._open]
 
     def _start_action(self, text: Any) -> str:
-        """Count a call and return its argument on one line; empty if it is no text or too long."""
+        """Count a call and return its argument, which the page may show."""
         self._take_turn()
-        if not isinstance(text, str) or len(text) > MAX_CHARACTERS:
-            return ""
-        return " ".join(text.encode(errors="replace").decode().split())  # the page shows the query
+        return one_line(text, MAX_CHARACTERS)
 
     def _move(self, page: str, **changes: Any) -> str:
         """Go to a page, set these attributes (without their underscore), and return the observation."""
@@ -190,39 +177,27 @@ class ShopEnvironment(CountedEnvironment):
         return self._results[(self._number - 1) * PER_PAGE : self._number * PER_PAGE]
 
     def _observation(self) -> str:
-        end = "\nThe episode is over." if self.over else ""
+        return self._observe(self._shown_page())
+
+    def _shown_page(self) -> str:
         product = self._product
         if self._page == SEARCH or self._catalogue is None:
-            return "Search page. [search(query)]" + end
+            return "Search page. [search(query)]"
         if product is None:
             turn = "".join(f" [{name}]" for name in self._elements() if name[0] != "p")
             pages = math.ceil(len(self._results) / PER_PAGE)
             head = f"Results for {cut(self._query, 60)}: {len(self._results)}, page {self._number} of {pages}"
-            lines = [
-                f"[p{place}] {item.title}, {money(item.price)}"
-                for place, item in self._products_on_page(self._catalogue)
-            ]
-            return "\n".join([f"[back to search]{turn}", head if lines else "No results.", *lines]) + end
+            found = self._products_on_page(self._catalogue)
+            lines = [f"[p{place}] {item.title}, {money(item.price)}" for place, item in found]
+            return "\n".join([f"[back to search]{turn}", head if lines else "No results.", *lines])
         if self._page in SUBPAGES:
-            return f"[back to search] [< prev]\n{getattr(product, self._page)}{end}"
+            return f"[back to search] [< prev]\n{getattr(product, self._page)}"
         options = [
             f"{name}: " + " ".join(f"[{value}]" for value in values) + f" (chosen: {self._choices.get(name, 'none')})"
             for name, values in product.options.items()
         ]
-        price = f"price: {money(product.cost(self._choices))}"
-        return (
-            "\n".join(
-                [
-                    "[back to search] [< prev]",
-                    product.title,
-                    price,
-                    *options,
-                    "[description] [features]",
-                    "buy() buys it.",
-                ]
-            )
-            + end
-        )
+        head = f"[back to search] [< prev]\n{product.title}\nprice: {money(product.cost(self._choices))}"
+        return "\n".join([head, *options, "[description] [features]", "buy() buys it."])
 
     def _products_on_page(self, shop: Catalogue) -> list[tuple[int, Product]]:
         return [(place, shop.products[place]) for place in self._page_of_results()]
@@ -237,40 +212,25 @@ def dataset_rows(
     split: str | None = None,
     max_turns: int = MAX_TURNS,
 ) -> list[dict[str, Any]]:
-    """Rows for a trainer: the prompt explains the task, and `reset` appends the request and the search page to it.
+    """Make rows for a trainer; `reset` appends the request and the search page to the prompt. Each request occurs once.
 
     A fifth of all combinations of a kind of product and attributes is unseen (by hash, so the same in every catalogue): no
-    request of the training rows is like an unseen one. Each request occurs once.
+    request of the training rows is like an unseen one.
 
     Args:
         held_out: the same as the split unseen.
         split: train; seen, every tenth request for combinations that are not unseen; or unseen.
-
-    Raises:
-        UserError: there is no such level or split, or there are fewer requests.
     """
     check_level(level, LEVELS, "shop")
     part = split_of(split, held_out, "shop")
     shop = catalogue(catalogue_seed)
     numbers = [number for number in range(GOALS) if _split(number, shop.goal(number, level).held_out) == part]
-    if count > len(numbers):
-        kind = {"train": "training", "unseen": "held-out"}.get(part, part)
-        raise UserError(
-            f"Catalogue {catalogue_seed} has {len(numbers)} {kind} requests of level {level}; write a count up to that, "
-            f"not {count}, or another catalogue_seed"
-        )
-    picks = draws(seed, part).sample(numbers, count)
+    kind = {"train": "training", "unseen": "held-out"}.get(part, part)
+    check_count(count, len(numbers), f"catalogue_seed {catalogue_seed} has {{}} {kind} requests of level {level}")
     prompt, more = prompt_and_budget(INSTRUCTION, max_turns, MAX_TURNS, "tool call")
-    return [
-        {
-            "prompt": prompt,
-            "catalogue_seed": catalogue_seed,
-            "goal": number,
-            "level": level,
-            **more,
-        }
-        for number in picks
-    ]
+    task = {"prompt": prompt, "catalogue_seed": catalogue_seed}
+    picks = draws(seed, part).sample(numbers, count)
+    return [{**task, "goal": number, "level": level, **more} for number in picks]
 
 
 def _split(number: int, unseen: bool) -> str:
@@ -278,7 +238,7 @@ def _split(number: int, unseen: bool) -> str:
 
 
 def expert() -> Chooser:
-    """A policy that searches with the words of the request, opens and reads products that may fit, and buys one that fits.
+    """Return a policy that searches with the words of the request, reads products that may fit, and buys one that fits.
 
     It judges only by the pages that it has opened, and gives up at the end of the results. One policy may play in many
     environments.
@@ -326,7 +286,7 @@ def expert() -> Chooser:
 
 
 def wanderer(rng: random.Random) -> Chooser:
-    """A policy that searches for a word or two of the request, clicks any element of the page, and buys now and then."""
+    """Return a policy that searches for a word or two of the request, clicks any element of the page, and buys now and then."""
 
     def choose(environment: ShopEnvironment) -> ToolCall:
         if environment._page == SEARCH:

@@ -3,11 +3,9 @@
 The standard level asks about a small company, hard-1 about joins in other databases. The tasks of hard-2 are changes to these
 databases, judged by the final tables.
 
-The environment is deterministic: the same row and the same calls give the same bytes with the same SQLite and Python versions.
-That holds for a SELECT without ORDER BY too: SQL leaves its order open, but SQLite's plan depends only on the statement and the
-database. Functions that read the clock, random numbers or the host are denied, and limits count work: the clock behind them stops
-what no honest statement needs.
-An SQL error is an observation like any other: it is worth predicting.
+The same row and calls give the same bytes with the same SQLite and Python versions, even for a SELECT without ORDER BY: SQLite's
+plan depends only on the statement and the database. Functions that read the clock, random numbers or the host are denied, and
+limits count work. An SQL error is an observation like any other: it is worth predicting.
 """
 
 import math
@@ -17,23 +15,31 @@ import sqlite3
 from contextlib import closing
 from typing import Any
 
-from wm_plugin.errors import UserError, nearest, shown
+from wm_plugin.errors import UserError
 from wm_plugin.worlds.kit.counted import CountedEnvironment
 from wm_plugin.worlds.kit.protocol import Chooser, ToolCall
-from wm_plugin.worlds.kit.rows import check_level, prompt_and_budget, row_number, row_text, turn_limit
+from wm_plugin.worlds.kit.rows import (
+    check_level,
+    prompt_and_budget,
+    row_number,
+    row_text,
+    turn_limit,
+    unknown,
+    world_seed,
+)
 from wm_plugin.worlds.kit.sqlite_guard import MAX_TEXT, cell, cut, run
-from wm_plugin.worlds.sql.databases import OTHERS, day
-from wm_plugin.worlds.sql.state import (
+from wm_plugin.worlds.sql.databases import (
     DATABASES,
     ERROR,
     ERRORS,
+    OTHERS,
     SEPARATOR,
     State,
+    day,
     has_state,
     open_database,
     read_state,
     state_after,
-    tables,
 )
 
 MAX_TURNS = 12
@@ -75,8 +81,7 @@ class SqlEnvironment(CountedEnvironment):
 
     def _begin(self) -> None:
         super()._begin()
-        self.success = False
-        self._calls: list[tuple[str, str, str]] = []  # tool, argument and text of each call
+        self._texts: list[tuple[str, str, str]] = []  # tool, argument and text of each call
 
     def reset(
         self,
@@ -93,22 +98,16 @@ class SqlEnvironment(CountedEnvironment):
         Args:
             database_seed: the content of the database follows from it.
             answer: the right answer for `submit_answer`.
-            query: a statement whose result is the answer; only the expert uses it.
+            query: a statement whose result is the answer, for the expert.
             database: one of `DATABASES`.
             changes: statements, separated by `;` and a line break. If there are any, the task is to bring the database into the
                 state that they lead to, and the answer does not count.
-            max_turns: default: `MAX_TURNS`.
-
-        Raises:
-            UserError: a column has another type or an unknown name, or the changes fail.
         """
         seed = row_number(database_seed, "database_seed", "sql")
-        answer, query, changes = (
-            row_text(value, name, "sql") for name, value in (("answer", answer), ("query", query), ("changes", changes))
-        )
+        texts = {"answer": answer, "query": query, "changes": changes}
+        answer, query, changes = (row_text(value, name, "sql") for name, value in texts.items())
         if not isinstance(database, str) or database not in DATABASES:
-            name = shown(database)
-            raise UserError(f"sql: a row's column `database` is {name}{nearest(name.strip(repr('')), DATABASES)}")
+            raise UserError(f"sql: a row's column `database` is {unknown(database, DATABASES)}")
         self._target = state_after(seed, database, changes) if changes else None
         self.answer_tool = None if changes else "submit_answer"
         self._connection.close()
@@ -135,10 +134,8 @@ class SqlEnvironment(CountedEnvironment):
         Returns:
             One SQL statement a line.
         """
-        statements = (
-            "SELECT sql FROM sqlite_master WHERE tbl_name = ? AND sql IS NOT NULL ORDER BY type <> 'table', name"
-        )
-        return self._call("describe_table", statements, table)
+        query = "SELECT sql FROM sqlite_master WHERE tbl_name = ? AND sql IS NOT NULL ORDER BY type <> 'table', name"
+        return self._call("describe_table", query, table)
 
     def run_query(self, query: str) -> str:
         """Run one SQL statement.
@@ -163,15 +160,12 @@ class SqlEnvironment(CountedEnvironment):
         self._take_turn()
         self._effective += 1
         if self._target is not None:
-            self._ended, self.success = True, has_state(self._connection, self._target)
+            self._ended, self._reward = True, float(has_state(self._connection, self._target))
             return f"The database is {'' if self.success else 'not '}as wanted."
         is_number = isinstance(answer, (int, float)) and not isinstance(answer, bool) and abs(answer) < 1e15
         text = f"{answer:.17g}" if is_number else answer
-        self._ended, self.success = True, isinstance(text, str) and is_right(text, self._answer)
+        self._ended, self._reward = True, float(isinstance(text, str) and is_right(text, self._answer))
         return "The answer is right." if self.success else "The answer is wrong."
-
-    def get_reward(self) -> float:
-        return float(self.success)
 
     def _call(self, tool: str, statement: Any, *parameters: Any) -> str:
         self._take_turn()
@@ -183,18 +177,17 @@ class SqlEnvironment(CountedEnvironment):
         call = (tool, argument if isinstance(argument, str) else "", text)
         failed = re.match(ERROR, text) is not None
         self._invalid += failed
-        self._effective += not failed and (call not in self._calls or self._connection.total_changes > before)
-        self._calls.append(call)
+        self._effective += not failed and (call not in self._texts or self._connection.total_changes > before)
+        self._texts.append(call)
         return text
 
 
 def dataset_rows(
     count: int, seed: int = 0, held_out: bool = False, level: str = "standard", max_turns: int = MAX_TURNS
 ) -> list[dict[str, Any]]:
-    """Rows with the columns `prompt`, `database_seed`, `answer` and `query`, whose result is the answer.
+    """Make rows with the columns `prompt`, `database_seed`, `answer` and `query`, whose result is the answer.
 
-    Rows of harder levels also have `database` and `level`, those of hard-2 `changes`. Held-out databases have seeds divisible by
-    10, and no others have.
+    Rows of harder levels also have `database` and `level`, those of hard-2 `changes`. Held-out databases have other seeds.
     """
     check_level(level, LEVELS, "SQL world")
     rng = random.Random(seed * 2 + held_out)
@@ -202,11 +195,11 @@ def dataset_rows(
     instruction = {"standard": INSTRUCTION, "hard-1": OTHER_INSTRUCTION, "hard-2": CHANGE_INSTRUCTION}[level]
     [opening], more = prompt_and_budget(instruction, max_turns, MAX_TURNS, "tool call")
     while len(rows) < count:
-        database_seed = rng.randrange(10**8) * 10 + (0 if held_out else rng.randint(1, 9))
+        database_seed = world_seed(rng, held_out)
         if level == "standard":
             row = _question("company", database_seed, opening["content"], rng)
         else:
-            database = rng.choice(list(OTHERS))
+            database = rng.choice(OTHERS)
             make = _question if level == "hard-1" else _change
             row = make(database, database_seed, opening["content"].replace("{database}", database), rng)
             row = row and row | {"database": database, "level": level}
@@ -216,8 +209,8 @@ def dataset_rows(
 
 
 def _question(database: str, seed: int, instruction: str, rng: random.Random) -> dict[str, Any] | None:
-    """A row, or None if the question has no single answer."""
-    question, query = rng.choice(DATABASES[database].questions)
+    """Make a row, or None if the question has no single answer."""
+    question, query = rng.choice(DATABASES[database].questions).values()
     with closing(open_database(seed, database)) as connection:
         picks = _picks(database, connection, rng)
         answers = connection.execute(query, picks).fetchall()
@@ -229,8 +222,8 @@ def _question(database: str, seed: int, instruction: str, rng: random.Random) ->
 
 
 def _change(database: str, seed: int, instruction: str, rng: random.Random) -> dict[str, Any] | None:
-    """A row, or None if the changes fail or change nothing."""
-    text, statements = rng.choice(DATABASES[database].changes)
+    """Make a row, or None if the changes fail or change nothing."""
+    text, statements = rng.choice(DATABASES[database].changes).values()
     with closing(open_database(seed, database)) as connection:
         picks = _picks(database, connection, rng)
         before = read_state(connection)
@@ -245,7 +238,7 @@ def _change(database: str, seed: int, instruction: str, rng: random.Random) -> d
 
 
 def _picks(database: str, connection: sqlite3.Connection, rng: random.Random) -> dict[str, Any]:
-    """Random values for the placeholders of a task."""
+    """Draw values for the placeholders of a task."""
     picks: dict[str, Any] = {"day": day(rng), "amount": rng.randint(2, 20)}
     for name, query in DATABASES[database].picks.items():
         picks[name] = rng.choice(connection.execute(query).fetchall())[0]
@@ -253,18 +246,19 @@ def _picks(database: str, connection: sqlite3.Connection, rng: random.Random) ->
 
 
 def expert() -> Chooser:
-    """Looks at the tables, runs the row's query or changes, and submits; gives up if the row has neither."""
+    """Return a policy that looks at the tables, runs the row's query or changes, and submits; it gives up if there is neither."""
 
     def choose(environment: SqlEnvironment) -> ToolCall | None:
         query = environment._query
         if not query:
             return None
-        texts = {tool: text for tool, _, text in environment._calls}
+        texts = {tool: text for tool, _, text in environment._texts}
         if "list_tables" not in texts:
             return "list_tables", {}
         if "describe_table" not in texts:
-            return "describe_table", {"table": next(table for table in tables(environment._database) if table in query)}
-        done = {statement: text for tool, statement, text in environment._calls if tool == "run_query"}
+            tables = sorted(DATABASES[environment._database].tables)
+            return "describe_table", {"table": next(table for table in tables if table in query)}
+        done = {statement: text for tool, statement, text in environment._texts if tool == "run_query"}
         if remaining := [statement for statement in query.split(SEPARATOR) if statement not in done]:
             return "run_query", {"query": remaining[0]}
         return "submit_answer", {"answer": "done" if environment._target is not None else done[query].split("\n")[1]}
@@ -273,10 +267,10 @@ def expert() -> Chooser:
 
 
 def wanderer(rng: random.Random) -> Chooser:
-    """Looks at tables and runs queries, some of which fail; now and then it answers."""
+    """Return a policy that looks at tables and runs queries, some of which fail; now and then it answers."""
 
     def choose(environment: SqlEnvironment) -> ToolCall:
-        table = rng.choice(tables(environment._database))
+        table = rng.choice(sorted(DATABASES[environment._database].tables))
         tool = rng.choice(["list_tables", "describe_table", "run_query", "run_query", "run_query", "submit_answer"])
         queries = [
             f"SELECT count(*) FROM {table}",
@@ -293,14 +287,14 @@ def wanderer(rng: random.Random) -> Chooser:
 
 
 def _with_values(query: str, values: dict[str, Any]) -> str:
-    """A statement with its placeholders replaced by literals."""
+    """Replace the placeholders of a statement by literals."""
     for name, value in values.items():
         query = query.replace(f":{name}", str(value) if isinstance(value, int) else f"'{value}'")
     return query
 
 
 def is_right(submission: str, answer: str) -> bool:
-    """Whether the two are equal as numbers, or as names in any case."""
+    """Return whether two answers are equal as numbers, or as names in any case."""
     numbers = [text.replace(",", "").strip() for text in (submission, answer)]
     if max(map(len, numbers)) <= MAX_NUMERAL and all(map(NUMERAL.fullmatch, numbers)):
         values = [float(text) for text in numbers]

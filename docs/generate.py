@@ -1,0 +1,110 @@
+"""Write what follows from the options: docs/reference.md and verl's Hydra groups. In verl's environment: make generate."""
+
+import inspect
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from pydantic_core import PydanticUndefined
+
+from wm_plugin.client.server import ServerOptions
+from wm_plugin.objectives import EchoConfig, GuardConfig
+from wm_plugin.options import Options
+from wm_plugin.verl.config import WorldModelConfig
+from wm_plugin.verl.names import AGENT_LOOP, TRAINER_MODE
+
+ROOT = Path(__file__).resolve().parents[1]
+REWARD = {  # of the block wm, read by wm_plugin.verl.rewards
+    "reward": (
+        None,
+        "A name (rouge, rwml, ...), package.module:Name of a function or a class, or {path: either, kwargs: {...}}.",
+    ),
+    "reward_batch": (32, "Trajectories of one call, at most; for a judge more than its server's concurrency."),
+    "reward_wait_ms": (20, "How long the first of them waits, at most."),
+}
+MODELS: tuple[tuple[str, type[Options]], ...] = (
+    ("objective", EchoConfig),
+    ("guard", GuardConfig),
+    ("run", WorldModelConfig),
+    ("server", ServerOptions),
+)
+WHERE = {
+    "objective": "`EchoConfig(...)` in Python, `echo_<field>` in TRL's config and YAML, `wm.<field>` on verl.",
+    "guard": "The field `guard` of the objective.",
+    "run": "`<field>` in a file for `wm train` and `wm.<field>` on verl. `max_turns`, `max_turn_tokens`, `validation_nll` and "
+    "`max_lost` are verl's alone.",
+    "server": "Wherever a server is named: judges, world models, agents.",
+}
+
+
+def rows(model: type[Options]) -> dict[str, tuple[Any, str]]:
+    """The default and the help of each field."""
+    fields = {name: one for name, one in model.model_fields.items() if name != "objective"}
+    return {name: (one.default, one.description or "") for name, one in fields.items()}
+
+
+def reference() -> str:
+    parts = ["# Every field\n\nMade by `make generate` from the options models; change a field there.\n"]
+    for name, model in MODELS:
+        summary = (inspect.getdoc(model) or "").partition("\n")[0]
+        lines = [f"\n## {name.title()}\n\n{summary} {WHERE[name]}\n\n| field | default | |\n|---|---|---|\n"]
+        lines += [
+            f"| `{field}` | {_default(default)} | {_cell(text)} |\n" for field, (default, text) in rows(model).items()
+        ]
+        parts.append("".join(lines))
+    return "".join(parts)
+
+
+def echo_group() -> str:
+    fields = rows(EchoConfig) | rows(WorldModelConfig)
+    fields["coeff"] = (0.05, fields["coeff"][1])
+    return f"""# @package _global_
+# The world-model objective on top of any config of verl's main_ppo:
+#   python -m verl.trainer.main_ppo <your overrides> 'hydra.searchpath=[pkg://wm_plugin.recipes.verl]' +wm=echo wm.coeff=0.05
+# Made by `make generate` from EchoConfig and WorldModelConfig; docs/reference.md says more of each field.
+wm:
+{_block(fields | REWARD)}trainer:
+  v1:
+    trainer_mode: {TRAINER_MODE}  # verl's sync with the term; colocate_async and separate_async in its place have it too
+actor_rollout_ref:
+  rollout:
+    agent:
+      default_agent_loop: {AGENT_LOOP}
+    multi_turn:
+      enable: true
+      # verl cuts a tool's result to 256 characters, in its middle, and runs one call of a turn: the objective would learn the cut
+      max_tool_response_length: 8192  # characters
+      tool_response_truncate_side: right
+      max_parallel_calls: 4
+"""
+
+
+def _block(fields: dict[str, tuple[Any, str]]) -> str:
+    """Each field with its default and the first sentence of its help; docs/reference.md has all of it."""
+    firsts = {
+        name: (default, re.split(r"(?<!e\.g)\. ", text)[0].rstrip(".")) for name, (default, text) in fields.items()
+    }
+    return "".join(f"  {name}: {json.dumps(default)}  # {first}\n" for name, (default, first) in firsts.items())
+
+
+def _default(value: Any) -> str:
+    return "required" if value is PydanticUndefined else f"`{json.dumps(value, default=str)}`"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def generated() -> dict[Path, str]:
+    """The text of each file that is made."""
+    return {
+        ROOT / "docs" / "reference.md": reference(),
+        ROOT / "recipes" / "verl" / "wm" / "echo.yaml": echo_group(),
+    }
+
+
+if __name__ == "__main__":
+    for path, text in generated().items():
+        path.write_text(text, encoding="utf-8")
+        print(path.relative_to(ROOT))

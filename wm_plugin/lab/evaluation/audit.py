@@ -108,19 +108,14 @@ class Pair:
 
 @dataclass(frozen=True)
 class Outcome:
-    """An attack's result over all pairs.
-
-    Attributes:
-        above_wrong: the share of pairs in which it scores above the honest wrong prediction; None if it contains the right one.
-        above_right: the share of pairs in which it scores above the honest right prediction.
-        score: the mean score.
-    """
+    """An attack's result over all pairs."""
 
     name: str
     group: str
+    # the share of pairs in which it scores above the honest wrong prediction; None if it contains the right one
     above_wrong: float | None
-    above_right: float
-    score: float
+    above_right: float  # the share of pairs in which it scores above the honest right prediction
+    score: float  # the mean score
 
     @property
     def words(self) -> str:

@@ -33,16 +33,11 @@ Cell = Sequence[tuple[float | None, Hashable]]  # values, None for a failed row,
 
 @dataclass(frozen=True)
 class Output:
-    """What the model wrote for a row.
-
-    Attributes:
-        text: All of it.
-        prediction: By our rules; None if there is none, and `failure` says why.
-    """
+    """What the model wrote for a row."""
 
     row: Row
-    text: str
-    prediction: str | None
+    text: str  # all of it
+    prediction: str | None  # by our rules; None if there is none, and `failure` says why
     failure: str = ""
 
 

@@ -22,24 +22,17 @@ _FILES = "*_test.jsonl"
 
 @dataclass(frozen=True)
 class Row:
-    """A turn to predict.
-
-    Attributes:
-        domain: The last part of `task`.
-        turn: From 1.
-        prompts, responses: All that the file has; those after `turn` are not shown.
-        system: The world model's instructions, or "".
-        current: The file's `current_prompt`, mostly the turn's prompt.
-    """
+    """A turn to predict."""
 
     task: str
-    domain: str
+    domain: str  # the last part of `task`
     id: str
-    turn: int
+    turn: int  # from 1
+    # all that the file has; those after `turn` are not shown
     prompts: tuple[str, ...]
     responses: tuple[str, ...]
-    system: str = ""
-    current: str = ""
+    system: str = ""  # the world model's instructions, or ""
+    current: str = ""  # the file's `current_prompt`, mostly the turn's prompt
 
     @property
     def trajectory(self) -> str:

@@ -80,23 +80,16 @@ class Change:
 
 @dataclass(frozen=True)
 class Spot:
-    """How a reward scores a change.
-
-    Attributes:
-        wrong: whether the change makes the prediction wrong.
-        cases: in how many transitions it could be made, and the right prediction scores above an honest wrong one.
-        paid: the share of these in which the changed prediction earns as much as the right one.
-        distances: of the embedding, if the reward has one; also of cases that another part of the reward scores.
-        example: the place of the change in one of them, as observed and as predicted.
-    """
+    """How a reward scores a change."""
 
     name: str
     says: str
-    wrong: bool
-    cases: int
-    paid: float
+    wrong: bool  # whether the change makes the prediction wrong
+    cases: int  # in how many transitions it could be made, and the right prediction scores above an honest wrong one
+    paid: float  # the share of these in which the changed prediction earns as much as the right one
+    # of the embedding, if the reward has one; also of cases that another part of the reward scores
     distances: tuple[float, ...] = ()
-    example: tuple[str, str] = ("", "")
+    example: tuple[str, str] = ("", "")  # the place of the change in one of them, as observed and as predicted
 
     @property
     def ends(self) -> list[float] | None:
@@ -141,17 +134,13 @@ _SEPARATED = {  # the kinds of thresholds: right and wrong predictions
 
 @dataclass(frozen=True)
 class BlindSpots:
-    """What a reward does not notice.
-
-    Attributes:
-        thresholds: an embedding's, by the kind of wrong predictions: `another observation`, `one change`, `your pairs`.
-        current: the embedding's own threshold, if it has one.
-        longer: the share of observations that are longer than the embedding's window, which are compared in parts.
-    """
+    """What a reward does not notice."""
 
     spots: tuple[Spot, ...]
+    # an embedding's, by the kind of wrong predictions: `another observation`, `one change`, `your pairs`
     thresholds: dict[str, Threshold] = field(default_factory=dict)
-    current: float | None = None
+    current: float | None = None  # the embedding's own threshold, if it has one
+    # the share of observations that are longer than the embedding's window, which are compared in parts
     longer: float | None = None
 
     def verdict(self) -> list[str]:
@@ -201,10 +190,7 @@ def blind_spots(
     """Score right predictions that were changed.
 
     Args:
-        reward: a reward; with a tag it gets whole outputs.
-        pairs: transitions, as `make_pairs` gives them.
         own: a user's own (prediction, observation, whether it is right); for a reward with an embedding.
-        seed: of the changes.
 
     Raises:
         UserError: the reward does not return one score per prediction.

@@ -32,35 +32,20 @@ SEVERAL = "several"  # observers or tools in one message of a dialogue
 
 @dataclass(frozen=True)
 class Case:
-    """One turn: the question to the model, and the real observation.
+    """One turn: the question to the model, and the real observation."""
 
-    Attributes:
-        trajectory: its `identity`.
-        turn: its number in the trajectory, from 1.
-        messages: the question; the last message is a user's.
-        real: what the model should write, without tags.
-        before: what the agent saw last before it acted.
-        action: the agent's action.
-        tool: the tool whose result it is, or "".
-        observer: "tool", "user", "environment", or `SEVERAL`.
-        category: how much of the world the turn shows (`objectives.information`).
-        error: the source flags the observation as an error.
-        known: whether the data say if the task was done.
-        won: the observation shows that it was.
-    """
-
-    trajectory: str
-    turn: int
-    messages: Sequence[Message]
-    real: str
-    before: str
-    action: str
-    tool: str = ""
-    observer: str = "environment"
-    category: str = "other"
-    error: bool = False
-    known: bool = True
-    won: bool = False
+    trajectory: str  # its `identity`
+    turn: int  # its number in the trajectory, from 1
+    messages: Sequence[Message]  # the question; the last message is a user's
+    real: str  # what the model should write, without tags
+    before: str  # what the agent saw last before it acted
+    action: str  # the agent's action
+    tool: str = ""  # the tool whose result it is, or ""
+    observer: str = "environment"  # "tool", "user", "environment", or `SEVERAL`
+    category: str = "other"  # how much of the world the turn shows (`objectives.information`)
+    error: bool = False  # the source flags the observation as an error
+    known: bool = True  # whether the data say if the task was done
+    won: bool = False  # the observation shows that it was
 
 
 @dataclass(frozen=True)

@@ -163,13 +163,16 @@ def consistency(
         for start in range(0, len(numbered), at_once):
             group = [(number, row) for number, (_, row) in enumerate(numbered[start : start + at_once], start)]
             played = agent.play(group)
-            if any(isinstance(one, Trajectory) and one.success is None for one in played):
-                raise UserError(f"{world.name}: its class knows no success (the property `success`), which this counts")
+            check_success(world, played)
             simulations = arms.simulate(group)
             for (number, row), real in zip(group, played, strict=True):
                 simulated = simulations[number]
                 replayed = arms.replay(row, [turn.action for turn in simulated.trajectory.turns])
-                reasons: dict[Arm, str] = {"real": _reason(real), "wm": simulated.trouble, "w2r": _reason(replayed)}
+                reasons: dict[Arm, str] = {
+                    "real": failure_of(real),
+                    "wm": simulated.trouble,
+                    "w2r": failure_of(replayed),
+                }
                 yield Episode(
                     agent.name,
                     numbered[number][0],
@@ -196,7 +199,13 @@ def check(world: World, model: Answers, prompts: Prompts, anchor: Anchor) -> Non
             raise UserError(f"--anchor-tools: {world.name} has no tool {tool!r}{nearest(tool, world.observers)}")
 
 
-def _reason(result: Trajectory | Lost) -> str:
+def check_success(world: World, played: Sequence[Trajectory | Lost]) -> None:
+    """Raise UserError if the world's class does not say whether its episodes were won."""
+    if any(isinstance(one, Trajectory) and one.success is None for one in played):
+        raise UserError(f"{world.name}: its class knows no success (the property `success`), which this counts")
+
+
+def failure_of(result: Trajectory | Lost) -> str:
     """Say why a real episode failed; "" if it did not."""
     if isinstance(result, Lost):
         return result.kind
@@ -264,7 +273,7 @@ class _Anchored:
         simulation.reset(start if arms.contexts is None else arms.contexts.filled(start))
         own = getattr(environment, "max_turns", None)
         simulation.max_turns = min(arms.max_turns, own) if isinstance(own, int) and own > 0 else arms.max_turns
-        if reason := _reason(start):
+        if reason := failure_of(start):
             simulation.fail(reason)
         elif self._steps is None:  # the real world is over before the first turn
             simulation.leave()
@@ -281,7 +290,7 @@ class _Anchored:
             return True
         if not self._anchor.holds(turn, action):
             return False
-        if reason := _reason(after):
+        if reason := failure_of(after):
             self._simulation.fail(reason)
         over = self._steps is None
         self._simulation.take(action, after.turns[-1].observations, over and bool(after.success), over=over)

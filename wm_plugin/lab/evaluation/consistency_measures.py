@@ -29,10 +29,6 @@ def evaluate(
     """Measure all episodes, and those of each agent, split and horizon. Intervals are over tasks.
 
     If an answer was cut, there are also the measures for which that is no failure, without horizons.
-
-    Args:
-        subject, data, settings, notes: as in `Evaluation`.
-        seed: of the intervals.
     """
     agents = list(dict.fromkeys(one.agent for one in episodes))
     splits = list(dict.fromkeys(one.split for one in episodes))
@@ -121,16 +117,12 @@ def _ratio_measures(
 
 @dataclass(frozen=True)
 class Ratios:
-    """W2R / Real of several agents: as the ratio of their means, and as the mean of their ratios.
+    """W2R / Real of several agents: as the ratio of their means, and as the mean of their ratios."""
 
-    Attributes:
-        of_means, mean: None if undefined.
-        undefined: how many agents have a Real of 0, and so no ratio.
-    """
-
+    # None if undefined
     of_means: float | None
     mean: float | None
-    undefined: int
+    undefined: int  # how many agents have a Real of 0, and so no ratio
 
 
 def ratios(pairs: Sequence[tuple[float, float]]) -> Ratios:

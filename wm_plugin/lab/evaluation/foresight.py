@@ -40,20 +40,13 @@ _AGAIN = (
 
 @dataclass(frozen=True)
 class Case:
-    """A turn in which the agent thought and got an answer.
+    """A turn in which the agent thought and got an answer."""
 
-    Attributes:
-        task: the turn's task.
-        where: the trajectory's name.
-        turn: the turn's number, from 0.
-        tool: the tool that was called; "" for a text or several tools.
-        thinking, action, observed: the turn's texts.
-    """
-
-    task: str
-    where: str
-    turn: int
-    tool: str
+    task: str  # the turn's task
+    where: str  # the trajectory's name
+    turn: int  # the turn's number, from 0
+    tool: str  # the tool that was called; "" for a text or several tools
+    # the turn's texts
     thinking: str
     action: str
     observed: str
@@ -69,18 +62,12 @@ class Finding:
 
 @dataclass(frozen=True)
 class Judged:
-    """A case with the judge's words on it.
-
-    Attributes:
-        finding: None if the judge gave none.
-        right: None if there is no prediction or no verdict.
-        failure: why something is missing; "" if nothing is.
-    """
+    """A case with the judge's words on it."""
 
     case: Case
-    finding: Finding | None
-    right: bool | None
-    failure: str
+    finding: Finding | None  # None if the judge gave none
+    right: bool | None  # None if there is no prediction or no verdict
+    failure: str  # why something is missing; "" if nothing is
 
     def as_row(self) -> dict[str, Any]:
         """Make a row for `write_rows`."""

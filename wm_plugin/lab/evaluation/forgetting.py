@@ -47,24 +47,16 @@ _DEEPEST = 20  # of groups in groups
 
 @dataclass(frozen=True)
 class Score:
-    """A model's result on one benchmark.
+    """A model's result on one benchmark."""
 
-    Attributes:
-        metric: with lm-eval's filter, such as "exact_match,none".
-        error: the standard error, or None.
-        count: how many questions.
-        settings: what must be the same before and after.
-        answers: each question's metric by its benchmark and id; empty unless samples were logged for all of them.
-        unanswered: replies without an answer, which the metric takes for wrong.
-    """
-
-    metric: str
+    metric: str  # with lm-eval's filter, such as "exact_match,none"
     value: float
-    error: float | None
-    count: int
-    settings: Mapping[str, Any]
+    error: float | None  # the standard error, or None
+    count: int  # how many questions
+    settings: Mapping[str, Any]  # what must be the same before and after
+    # each question's metric by its benchmark and id; empty unless samples were logged for all of them
     answers: Mapping[tuple[str, str], float] = field(default_factory=dict)
-    unanswered: int = 0
+    unanswered: int = 0  # replies without an answer, which the metric takes for wrong
 
 
 def config(name_or_path: str) -> dict[str, Any]:

@@ -40,13 +40,7 @@ _PARTIAL = "\ufffd"  # what a decoder writes for an incomplete character
 
 @dataclass(frozen=True)
 class Piece:
-    """Tokens [start, end) with one origin, counted from the prompt's first token.
-
-    Attributes:
-        weight: 0 if they do not count.
-        failed: the host wrote this result, because the call failed.
-        result: the completion's tool message that they belong to, from 0.
-    """
+    """Tokens [start, end) with one origin, counted from the prompt's first token."""
 
     start: int
     end: int
@@ -54,9 +48,9 @@ class Piece:
     role: str
     text: str
     tool: str | None = None
-    weight: float = 0.0
-    failed: bool = False
-    result: int | None = None
+    weight: float = 0.0  # 0 if they do not count
+    failed: bool = False  # the host wrote this result, because the call failed
+    result: int | None = None  # the completion's tool message that they belong to, from 0
 
     @property
     def source(self) -> str:
@@ -66,21 +60,13 @@ class Piece:
 
 @dataclass(frozen=True)
 class Inspection:
-    """One rollout.
+    """One rollout."""
 
-    Attributes:
-        tokens: All of its tokens, the prompt's first.
-        prompt_tokens: How many of them are the prompt's.
-        ids: Their ids.
-        pieces: The same tokens in runs of one origin.
-        guessed: Number of results that count as the host's failures only because of their text.
-    """
-
-    tokens: list[Token]
-    prompt_tokens: int
-    ids: list[int]
-    pieces: list[Piece]
-    guessed: int = 0
+    tokens: list[Token]  # all of its tokens, the prompt's first
+    prompt_tokens: int  # how many of them are the prompt's
+    ids: list[int]  # their ids
+    pieces: list[Piece]  # the same tokens in runs of one origin
+    guessed: int = 0  # number of results that count as the host's failures only because of their text
 
     def tools(self) -> dict[str, dict[str, float]]:
         """Return for each tool: `tokens` that count, their mean `weight`, and all `environment_tokens`."""

@@ -28,10 +28,10 @@ import wm_plugin.worlds.agents.rollout as rollout
 from wm_plugin.client.answers import Answers
 from wm_plugin.client.predict import seed_of
 from wm_plugin.data.schema import Action, Trajectory
-from wm_plugin.errors import UserError
 from wm_plugin.lab.agents.imagined_worlds import ControlWorld
 from wm_plugin.lab.agents.lookahead import Decider, Decision, Decisions, LookAhead, Sampled, Way, decision
 from wm_plugin.lab.agents.lookahead_values import samples_for
+from wm_plugin.lab.evaluation.consistency import check_success, failure_of
 from wm_plugin.lab.evaluation.measures import Evaluation, Measure
 from wm_plugin.lab.evaluation.paired import Key, Sums, differences
 from wm_plugin.runtime.workers import Lost
@@ -97,19 +97,12 @@ def play(setting: Setting, arm: str, decider: Decider) -> Iterator[Played]:
             made: dict[int, list[Decision]] = {number: [] for number, _ in tasks}
             act = _acting(answers, decider, setting.seed, made)
             played = rounds(setting.world, tasks, act, max_turns=setting.max_turns, host=setting.host)
+            check_success(setting.world, played)
             for (number, row), one in zip(tasks, played, strict=True):
-                lost = one.kind if isinstance(one, Lost) else _lost(one)
-                if isinstance(one, Trajectory) and one.success is None:
-                    raise UserError(
-                        f"{setting.world.name}: its class knows no success (the property `success`), which this counts"
-                    )
+                lost = failure_of(one)
                 trajectory = None if lost or isinstance(one, Lost) else one
                 yield Played(arm, number, f"{number}: {task_of(row)}", trajectory, made[number], lost)
             setting.asked[arm] = answers.asked
-
-
-def _lost(trajectory: Trajectory) -> str:
-    return "lost" if trajectory.metadata.get("figures", {}).get("lost") else ""
 
 
 def _acting(answers: Answers, decider: Decider, seed: int, made: Mapping[int, list[Decision]]) -> Act:

@@ -29,31 +29,21 @@ UNITS = ("share", "nats", "points", "ratio", "correlation", "perplexity", "count
 
 @dataclass(frozen=True)
 class Measure:
-    """One number, of all rows or of a group of them.
+    """One number, of all rows or of a group of them."""
 
-    Attributes:
-        name: such as "exact".
-        value: None if it is undefined; `note` says why.
-        unit: one of `UNITS`. "nats" are per token, "points" go from 0 to 100, and a "score" has its reward's scale.
-        count: how many rows without a failure it is the mean of.
-        by, group: what the rows are grouped by and the group's name, such as "tool" and "search"; "" for all rows.
-        low, high: the limits of a 95% interval, or None.
-        failed: how many rows had no answer, a cut or an empty one.
-        with_failed: the value if failed rows count as the lowest possible value.
-        note: a remark.
-    """
-
-    name: str
-    value: float | None
-    unit: str
-    count: int
+    name: str  # such as "exact"
+    value: float | None  # None if it is undefined; `note` says why
+    unit: str  # one of `UNITS`. "nats" are per token, "points" go from 0 to 100, and a "score" has its reward's scale
+    count: int  # how many rows without a failure it is the mean of
+    # what the rows are grouped by and the group's name, such as "tool" and "search"; "" for all rows
     by: str = ""
     group: str = ""
+    # the limits of a 95% interval, or None
     low: float | None = None
     high: float | None = None
-    failed: int = 0
-    with_failed: float | None = None
-    note: str = ""
+    failed: int = 0  # how many rows had no answer, a cut or an empty one
+    with_failed: float | None = None  # the value if failed rows count as the lowest possible value
+    note: str = ""  # a remark
 
     def __post_init__(self) -> None:
         if self.unit not in UNITS:
@@ -62,25 +52,16 @@ class Measure:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The result of one evaluation.
+    """The result of one evaluation."""
 
-    Attributes:
-        name: such as "one-step".
-        subject: what was evaluated: a model's folder, or its name on a server.
-        data: what it was evaluated on.
-        settings: everything else that the measures depend on, as JSON values.
-        measures: in the order in which they are shown.
-        failures: how many rows failed, by reason.
-        notes: sentences for readers.
-    """
-
-    name: str
-    subject: str
-    data: str
+    name: str  # such as "one-step"
+    subject: str  # what was evaluated: a model's folder, or its name on a server
+    data: str  # what it was evaluated on
+    # everything else that the measures depend on, as JSON values
     settings: Mapping[str, Any] = field(default_factory=dict)
-    measures: Sequence[Measure] = ()
-    failures: Mapping[str, int] = field(default_factory=dict)
-    notes: Sequence[str] = ()
+    measures: Sequence[Measure] = ()  # in the order in which they are shown
+    failures: Mapping[str, int] = field(default_factory=dict)  # how many rows failed, by reason
+    notes: Sequence[str] = ()  # sentences for readers
 
     def measure(self, name: str, by: str = "", group: str = "") -> Measure:
         """Return the measure with this name and group; raise KeyError without one."""

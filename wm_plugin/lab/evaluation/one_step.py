@@ -23,19 +23,12 @@ _AT_ONCE = 256  # tokens whose probabilities over the whole vocabulary are in me
 
 @dataclass(frozen=True)
 class OneStep:
-    """Sums of each episode; every field has shape (episodes,), float64.
+    """Sums of each episode; every field has shape (episodes,), float64."""
 
-    Attributes:
-        nll: Sum of the counted tokens' negative log-likelihoods, in nats.
-        tokens: How many tokens count.
-        exact: How many observations are predicted without an error.
-        observations: How many observations there are.
-    """
-
-    nll: Tensor
-    tokens: Tensor
-    exact: Tensor
-    observations: Tensor
+    nll: Tensor  # sum of the counted tokens' negative log-likelihoods, in nats
+    tokens: Tensor  # how many tokens count
+    exact: Tensor  # how many observations are predicted without an error
+    observations: Tensor  # how many observations there are
 
     @property
     def mean_nll(self) -> float:
@@ -81,17 +74,11 @@ def evaluate(model: torch.nn.Module, ids: Episodes, mask: Episodes, *, batch_siz
 
 @dataclass(frozen=True)
 class TokenScores:
-    """The counted tokens of one observation; every field has shape (tokens,), float64.
+    """The counted tokens of one observation; every field has shape (tokens,), float64."""
 
-    Attributes:
-        nll: their negative log-likelihoods, in nats.
-        confidence: the probability of the model's first choice.
-        right: 1 where the first choice is the real token.
-    """
-
-    nll: Tensor
-    confidence: Tensor
-    right: Tensor
+    nll: Tensor  # their negative log-likelihoods, in nats
+    confidence: Tensor  # the probability of the model's first choice
+    right: Tensor  # 1 where the first choice is the real token
 
     def bins(self) -> Tensor:
         """Sum the tokens in each of `BINS` intervals of confidence, each with its upper limit: (bins, 3).

@@ -52,19 +52,16 @@ class Outcome:
 
     Attributes:
         prompts: the family, a variant for each style, the best first; None if fewer than three styles have a template.
-        chosen: the best candidate of each style, in the same order.
-        measures: of the search and of the test, as `measured` makes them.
         failures: rows of the test without a score, by reason, and proposals that were refused, as "proposal: REASON".
-        rows: the test's predictions.
         proposed, predicted: how many answers the models gave in this run.
     """
 
     prompts: Prompts | None
-    chosen: Sequence[Candidate]
-    measures: Sequence[Measure]
+    chosen: Sequence[Candidate]  # the best candidate of each style, in the same order
+    measures: Sequence[Measure]  # of the search and of the test, as `measured` makes them
     failures: Mapping[str, int]
     notes: Sequence[str]
-    rows: Sequence[Mapping[str, Any]]
+    rows: Sequence[Mapping[str, Any]]  # the test's predictions
     proposed: int
     predicted: int
 

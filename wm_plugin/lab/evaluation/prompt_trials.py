@@ -20,23 +20,18 @@ class Wrong(BaseModel):
 
 
 class Candidate(BaseModel):
-    """A template in a style, and its scores on the search's transitions. Refused ones have no scores.
-
-    Attributes:
-        style: its name; `START` for the template that the search starts from.
-        round: the number of the round; 0 for `START`.
-        refused, reason: why the proposer's answer was no template: the kind, and the words that the proposer is told.
-        scores: None if there is no prediction or no score, for the reason in `failures`, which else is "".
-    """
+    """A template in a style, and its scores on the search's transitions. Refused ones have no scores."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    style: str
-    round: int
+    style: str  # its name; `START` for the template that the search starts from
+    round: int  # the number of the round; 0 for `START`
     system: str = ""
     user: str = ""
+    # why the proposer's answer was no template: the kind, and the words that the proposer is told
     refused: str = ""
     reason: str = ""
+    # None if there is no prediction or no score, for the reason in `failures`, which else is ""
     scores: list[float | None] = Field(default_factory=list)
     failures: list[str] = Field(default_factory=list)
     worst: list[Wrong] = Field(default_factory=list)
@@ -57,14 +52,10 @@ class Held:
 
 @dataclass(frozen=True)
 class Trial:
-    """A template on transitions.
+    """A template on transitions."""
 
-    Attributes:
-        predictions: each prediction; the whole output if it holds none, "" if there is none.
-        scores, failures: its score, or why it has none.
-    """
-
-    predictions: Sequence[str]
+    predictions: Sequence[str]  # each prediction; the whole output if it holds none, "" if there is none
+    # its score, or why it has none
     scores: Sequence[float | None]
     failures: Sequence[str]
 
@@ -83,9 +74,7 @@ def measured(
     round 3") of all. `refused` counts the proposer's answers that were no templates, by style.
 
     Args:
-        candidates: those of all rounds.
-        best: the chosen ones.
-        tested: the start and the chosen ones on the test.
+        tested: the start and the best candidates on the test.
     """
     searched, tests = ([one.trajectory for one in part] for part in (held.search, held.test))
     start = [value or 0.0 for value in tested[START].scores]

@@ -31,20 +31,14 @@ _PARTS = ("context", "world_model_input", "predicted_observation", "ground_truth
 _VALUES = ("context", "current_prompt", "model_output_clean", "ground_truth_clean")  # of these parts
 _TOTAL = "total_score"
 
-Parts = tuple[tuple[str, str], ...]  # (a text, the name of the value after it or "")
-
 
 class Domain(BaseModel):
-    """What the evaluator does in a domain.
+    """What the evaluator does in a domain."""
 
-    Attributes:
-        prompt: The judge's instructions; read from the path in the checkout.
-        marker: The heading of an observation, which is removed.
-        tag, verdict_tag: The tags around predictions and verdicts.
-    """
-
+    # the judge's instructions; read from the path in the checkout
     prompt: str = Field("", alias="judge_system_prompt_path")
-    marker: str = Field("", alias="response_marker")
+    marker: str = Field("", alias="response_marker")  # the heading of an observation, which is removed
+    # the tags around predictions and verdicts
     tag: str = Field("predicted_observation", alias="response_tag")
     verdict_tag: str = Field("final_evaluation", alias="judge_response_tag")
 
@@ -54,8 +48,8 @@ class Published:
     """The published evaluator, as a checkout describes it."""
 
     domains: Mapping[str, Domain]
-    template: Parts
-    parts: Mapping[str, Parts]
+    template: str  # for `str.format`, and so are the parts that it takes
+    parts: Mapping[str, str]
 
     def output(self, row: Row, text: str) -> str:
         """Return the part of a model's output that the judge is to score."""
@@ -72,12 +66,12 @@ class Published:
             "model_output_clean": _unmarked(output, marker),
             "ground_truth_clean": _unmarked(row.response, marker),
         }
-        filled = {name: _filled(parts, values) for name, parts in self.parts.items()}
+        filled = {name: part.format(**values) for name, part in self.parts.items()}
         if not context:
             filled["context"] = ""
         return [
             {"role": "system", "content": known.prompt if known else ""},
-            {"role": "user", "content": _filled(self.template, filled).strip()},
+            {"role": "user", "content": self.template.format(**filled).strip()},
         ]
 
     def verdict(self, row: Row, reply: str) -> Verdict | None:
@@ -115,25 +109,23 @@ def read(folder: str | Path) -> Published:
         raise _unknown(path, f"{_DOMAINS} has no {_FALLBACK!r}")
     for domain in domains.values():
         domain.prompt = _text(root / domain.prompt)
-    return Published(domains, _template(path, template), _parts(root / _EVALUATOR))
+    for _, name, layout, conversion in _fields(path, template):
+        if name is not None and (name not in _PARTS or layout or conversion):
+            raise _unknown(path, f"{_TEMPLATE} cannot be filled in: {{{name}}}")
+    return Published(domains, template, _parts(root / _EVALUATOR))
 
 
-def _template(path: Path, text: str) -> Parts:
-    parts = []
+def _fields(path: Path, template: str) -> list[tuple[str, str | None, str | None, str | None]]:
     try:
-        for literal, name, layout, conversion in Formatter().parse(text):
-            if name is not None and (name not in _PARTS or layout or conversion):
-                raise ValueError(f"{{{name}}}")
-            parts.append((literal, name or ""))
+        return list(Formatter().parse(template))
     except ValueError as error:
         raise _unknown(path, f"{_TEMPLATE} cannot be filled in: {error}") from None
-    return tuple(parts)
 
 
-def _parts(path: Path) -> dict[str, Parts]:
-    """Read the texts around a question's values, which are formatted strings of the evaluator's code."""
+def _parts(path: Path) -> dict[str, str]:
+    """Read the texts around a question's values, which are formatted strings of the evaluator's code, as templates."""
     builders = [node for node in _tree(path).body if isinstance(node, ast.FunctionDef) and node.name == _BUILDER]
-    parts: dict[str, Parts] = {}
+    parts: dict[str, str] = {}
     for node in ast.walk(builders[0]) if builders else ():
         value = getattr(node, "value", None)
         if not isinstance(value, ast.JoinedStr):
@@ -147,17 +139,17 @@ def _parts(path: Path) -> dict[str, Parts]:
     return parts
 
 
-def _joined(path: Path, node: ast.JoinedStr) -> Parts:
+def _joined(path: Path, node: ast.JoinedStr) -> str:
     parts = []
     for piece in node.values:
         match piece:
             case ast.Constant(value=str(text)):
-                parts.append((text, ""))
+                parts.append(text.replace("{", "{{").replace("}", "}}"))
             case ast.FormattedValue(value=ast.Name(id=name), conversion=-1, format_spec=None) if name in _VALUES:
-                parts.append(("", name))
+                parts.append(f"{{{name}}}")
             case _:
                 raise _unknown(path, f"a formatted string of {_BUILDER} has another value than {', '.join(_VALUES)}")
-    return tuple(parts)
+    return "".join(parts)
 
 
 def _tree(path: Path) -> ast.Module:
@@ -180,10 +172,6 @@ def _text(path: Path) -> str:
 
 def _unknown(path: Path, reason: str) -> UserError:
     return UserError(f"{path}: written in a way that is not known ({reason}); commit cd0aa83 of the repository is")
-
-
-def _filled(parts: Parts, values: Mapping[str, str]) -> str:
-    return "".join(text + (values[name] if name else "") for text, name in parts)
 
 
 def _unmarked(text: str, marker: str) -> str:

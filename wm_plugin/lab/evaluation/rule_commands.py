@@ -25,23 +25,15 @@ _PATHS, _CONTENTS = ("path", "file_path", "filename", "file"), ("content", "cont
 
 @dataclass(frozen=True)
 class Command:
-    """What a command reads or writes, as far as it is known.
+    """What a command reads or writes, as far as it is known."""
 
-    Attributes:
-        text: All of it.
-        writes: (path, content, whether it is appended), if all three are known.
-        sets: (name, value).
-        query: The text, if it is a database query.
-        changes: (table, values) of a statement.
-    """
-
-    text: str
+    text: str  # all of it
     read_file: str = ""
     read_variable: str = ""
-    query: str = ""
-    writes: tuple[str, str, bool] | None = None
-    sets: tuple[str, str] | None = None
-    changes: tuple[str, tuple[str, ...]] | None = None
+    query: str = ""  # the text, if it is a database query
+    writes: tuple[str, str, bool] | None = None  # (path, content, whether it is appended), if all three are known
+    sets: tuple[str, str] | None = None  # (name, value)
+    changes: tuple[str, tuple[str, ...]] | None = None  # (table, values) of a statement
 
 
 def commands_of(action: Action) -> Iterator[Command]:

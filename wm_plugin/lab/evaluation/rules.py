@@ -39,48 +39,33 @@ _RIGHT, _WRONG = 4.0, 2.0  # a judge's mean scores from which a prediction is ri
 
 @dataclass(frozen=True)
 class Session:
-    """A trajectory whose turns may become cases.
-
-    Attributes:
-        turns: The turns that may.
-        ask: Returns the conversation that asks for a turn's observation, under an instruction or "".
-        read: Returns the prediction in an output, None if there is none.
-    """
+    """A trajectory whose turns may become cases."""
 
     name: str
     domain: str
     trajectory: Trajectory
-    turns: frozenset[int]
+    turns: frozenset[int]  # the turns that may
+    # returns the conversation that asks for a turn's observation, under an instruction or ""
     ask: Callable[[int, str], list[Message]]
-    read: Callable[[str], str | None]
+    read: Callable[[str], str | None]  # returns the prediction in an output, None if there is none
 
 
 @dataclass(frozen=True)
 class Case:
-    """A check of one prediction.
+    """A check of one prediction."""
 
-    Attributes:
-        session: Its name; cases of one session are not independent.
-        kind: What the case is, such as "file".
-        turn: From 0.
-        conversation: The question to the model.
-        verifier: Rules, as in `rewards.rules`.
-        real: The real observation.
-        right, wrong: Texts for which the verifier must hold, and must not.
-        read: As in `Session`.
-    """
-
-    session: str
+    session: str  # its name; cases of one session are not independent
     domain: str
     axis: str
-    kind: str
-    turn: int
-    conversation: list[Message]
-    verifier: Any
-    real: str
+    kind: str  # what the case is, such as "file"
+    turn: int  # from 0
+    conversation: list[Message]  # the question to the model
+    verifier: Any  # rules, as in `rewards.rules`
+    real: str  # the real observation
+    # texts for which the verifier must hold, and must not
     right: tuple[str, ...]
     wrong: tuple[str, ...]
-    read: Callable[[str], str | None]
+    read: Callable[[str], str | None]  # as in `Session`
 
     @property
     def name(self) -> str:

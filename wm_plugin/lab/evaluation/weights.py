@@ -25,44 +25,30 @@ _PIECE = 1 << 22  # numbers that are read at once
 _SLICE = 1 << 18  # numbers that are compared at once, so that they stay in the processor's cache
 _PRECISION = ("F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2")  # from the highest to the lowest
 _EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "tok_embeddings.weight")
-_NAMED, _LONGEST = 3, 100  # tensors that a note names, and characters of a name
+_NAMED = 3  # tensors that a note names
 
 
 @dataclass(frozen=True)
 class Change:
-    """The comparison of one tensor.
+    """The comparison of one tensor."""
 
-    Attributes:
-        tensor: its name in the trained model.
-        layer: its number, with the stack's name if the model has several; "" outside of layers.
-        module: its name without layer and numbers.
-        changed, counted: weights that changed, and those that count.
-        left_out: weights that are zero or not finite in one of the models.
-        rounded: whether one of the two was rounded to the other's precision.
-    """
-
-    tensor: str
-    layer: str
-    module: str
+    tensor: str  # its name in the trained model
+    layer: str  # its number, with the stack's name if the model has several; "" outside of layers
+    module: str  # its name without layer and numbers
+    # weights that changed, and those that count
     changed: int
     counted: int
-    left_out: int
-    rounded: bool
+    left_out: int  # weights that are zero or not finite in one of the models
+    rounded: bool  # whether one of the two was rounded to the other's precision
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """The tensors that two models share, and what is left out.
+    """The tensors that two models share, and what is left out."""
 
-    Attributes:
-        places: by name in the trained model: where it lies (before, after).
-        notes: what is not compared, and why.
-        left_out: how many tensors are not compared, by reason.
-    """
-
-    places: Mapping[str, tuple[Place, Place]]
-    notes: tuple[str, ...]
-    left_out: Mapping[str, int]
+    places: Mapping[str, tuple[Place, Place]]  # by name in the trained model: where it lies (before, after)
+    notes: tuple[str, ...]  # what is not compared, and why
+    left_out: Mapping[str, int]  # how many tensors are not compared, by reason
 
 
 def pair(before: str | Path, after: str | Path) -> Pairs:
@@ -245,4 +231,4 @@ def _with_head(places: dict[str, Place], others: Mapping[str, Place], tied: bool
 
 def _listed(names: list[str]) -> str:
     more = len(names) - _NAMED
-    return ", ".join(name[:_LONGEST] for name in names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")

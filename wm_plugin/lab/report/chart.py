@@ -26,17 +26,13 @@ _ROW = 50  # height of an arm in `changes`
 
 @dataclass(frozen=True)
 class Series:
-    """One arm of a curve.
-
-    Attributes:
-        band: the lower and upper limit of each point, where its noise is known.
-        own: the lines (x, y) of single runs, of which this one is the mean; drawn faintly.
-    """
+    """One arm of a curve."""
 
     arm: str
     x: Sequence[float]
     y: Sequence[float]
-    band: Sequence[Interval] = ()
+    band: Sequence[Interval] = ()  # the lower and upper limit of each point, where its noise is known
+    # the lines (x, y) of single runs, of which this one is the mean; drawn faintly
     own: Sequence[tuple[Sequence[float], Sequence[float]]] = ()
 
 

@@ -65,42 +65,27 @@ class Section:
 
 @dataclass(frozen=True)
 class Report:
-    """The contents of the report, from top to bottom; empty parts are left out.
-
-    Attributes:
-        headline: The result, in one plain sentence.
-        subtitle: One line that describes the runs.
-        picture: One or two figures that show the headline.
-        reading: How to read the page, in sentences.
-        glyphs: What the characters of observations mean: (characters, meaning).
-        arms: The table: one mapping of column to value per arm, all with the same columns.
-        summary: Sentences, the most important first.
-        comparisons: Predictions beside the real observations; characters that differ are marked.
-        comparing: How the shown predictions were chosen.
-        curves: One figure each; an arm has the same colour in all figures.
-        samples: Rollouts. `masked`: their tokens say which of them count.
-        appendix: As `sections`, at the end.
-        notes: Explanations in small print.
-        details: An arm's small print, by its name.
-    """
+    """The contents of the report, from top to bottom; empty parts are left out."""
 
     title: str
-    headline: str = ""
-    subtitle: str = ""
-    picture: Sequence[Figure] = ()
-    reading: Sequence[str] = ()
-    glyphs: Sequence[tuple[str, str]] = ()
+    headline: str = ""  # the result, in one plain sentence
+    subtitle: str = ""  # one line that describes the runs
+    picture: Sequence[Figure] = ()  # one or two figures that show the headline
+    reading: Sequence[str] = ()  # how to read the page, in sentences
+    glyphs: Sequence[tuple[str, str]] = ()  # what the characters of observations mean: (characters, meaning)
+    # the table: one mapping of column to value per arm, all with the same columns
     arms: Sequence[Mapping[str, str | float]] = ()
-    summary: Sequence[str] = ()
+    summary: Sequence[str] = ()  # sentences, the most important first
+    # predictions beside the real observations; characters that differ are marked
     comparisons: Sequence[Comparison] = ()
-    comparing: str = ""
-    curves: Sequence[Curve] = ()
+    comparing: str = ""  # how the shown predictions were chosen
+    curves: Sequence[Curve] = ()  # one figure each; an arm has the same colour in all figures
     sections: Sequence[Section] = ()
-    samples: Sequence[Sample] = ()
+    samples: Sequence[Sample] = ()  # rollouts. `masked`: their tokens say which of them count
     masked: bool = True
-    appendix: Sequence[Section] = ()
-    notes: Sequence[str] = ()
-    details: Mapping[str, str] = field(default_factory=dict)
+    appendix: Sequence[Section] = ()  # as `sections`, at the end
+    notes: Sequence[str] = ()  # explanations in small print
+    details: Mapping[str, str] = field(default_factory=dict)  # an arm's small print, by its name
 
 
 def render(report: Report) -> str:

@@ -25,23 +25,14 @@ _SQLITE = b"SQLite format 3\0"
 
 @dataclass
 class Run:
-    """The log of one training run.
+    """The log of one training run."""
 
-    Attributes:
-        name: for people.
-        place: its path, to which a database adds the run's own name.
-        values: for each metric: step to value.
-        sources: the files.
-        notes: what was left out, and why.
-        titled: it has a name of its own, not a file's.
-    """
-
-    name: str
-    place: str
-    values: dict[str, dict[int, float]] = field(default_factory=dict)
-    sources: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    titled: bool = False
+    name: str  # for people
+    place: str  # its path, to which a database adds the run's own name
+    values: dict[str, dict[int, float]] = field(default_factory=dict)  # for each metric: step to value
+    sources: list[str] = field(default_factory=list)  # the files
+    notes: list[str] = field(default_factory=list)  # what was left out, and why
+    titled: bool = False  # it has a name of its own, not a file's
 
     def add(self, metric: str, step: Any, value: Any, *, again: bool = True) -> None:
         """Keep a value, unless it is no number.

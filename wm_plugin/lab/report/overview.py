@@ -19,21 +19,14 @@ from wm_plugin.lab.report.sources import Measured, Rollouts, Sources, below, mat
 
 @dataclass(frozen=True)
 class Overview:
-    """Everything that a report shows, named by arm.
-
-    Attributes:
-        files: the files of rollouts.
-        rollouts: what is in the files, by arm and split.
-        outcomes: what each file measures.
-        compared: the arms of all evaluations and outcomes.
-    """
+    """Everything that a report shows, named by arm."""
 
     arms: Sequence[Arm]
     evaluations: Sequence[Measured]
-    files: Sequence[Rollouts]
-    rollouts: Sequence[Played]
-    outcomes: Sequence[Measured]
-    compared: Compared
+    files: Sequence[Rollouts]  # the files of rollouts
+    rollouts: Sequence[Played]  # what is in the files, by arm and split
+    outcomes: Sequence[Measured]  # what each file measures
+    compared: Compared  # the arms of all evaluations and outcomes
     notes: Sequence[str] = field(default_factory=list)
 
     @property

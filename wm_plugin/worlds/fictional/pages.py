@@ -94,8 +94,8 @@ def _all(tables: Tables, rng: random.Random) -> Iterator[tuple[str, str, tuple[L
         for other in entity.relations:
             yield from _lists(tables, name, other)
     for document in spec.documents:
-        lines = document.text.strip().splitlines()
-        yield document.title, "document", tuple(Line(line) for line in lines if line.strip())
+        texts = document.text.strip().splitlines()
+        yield document.title, "document", tuple(Line(text) for text in texts if text.strip())
 
 
 def _lists(tables: Tables, name: str, other: str) -> Iterator[tuple[str, str, tuple[Line, ...]]]:

@@ -309,11 +309,4 @@ class Checks(Dialogue):
 
 @lru_cache(maxsize=8)
 def _server(agent: AgentServer, process: int) -> Server:  # noqa: ARG001 - a fork has its own
-    return Server(
-        agent.url,
-        agent.model,
-        api_key_env=agent.api_key_env,
-        timeout=agent.timeout,
-        temperature=agent.temperature,
-        max_tokens=agent.max_tokens,
-    )
+    return Server(agent)

@@ -16,7 +16,8 @@ here=$recipes/$host
 source "$recipes/rows.sh"
 
 fail() { echo "recipes/$host/run.sh: $1" >&2; exit 2; }
-wm() { python -m wm_plugin.cli.main "$@"; }
+beside_wm=()
+wm() { "${beside_wm[@]}" python -m wm_plugin.cli.main "$@"; }
 made() { [ -e "$1" ] || "${@:2}"; } # a file, or what makes it
 
 name=${1:-}

@@ -17,9 +17,12 @@ tiny_policy() { # FOLDER [FLAG...]
   [ "$model" != "$1" ] || made "$1/config.json" python -m wm_plugin.lab.tiny --out "$1" --seed "${seed:-0}" "${@:2}"
 }
 
-# build FLAG...: rows of SFT, in OUT
-build() {
-  wm data build "$1" --host "$host" --out "$rows" "${@:2}"
+build() { wm data build "$1" --host "$host" --out "$rows" "${@:2}"; } # SOURCE FLAG...: rows of SFT
+
+# best SOURCE SERVER FLAG...: the best of three outputs of a reasoning model, by an independent judge, as rows of SFT
+best() {
+  wm data best "$1" --turn-information --n 3 --server "$2" --judge rubric --judge-args "{\"server\": $judge, \"scale\": \"unit\"}" \
+    --compare reference --compare-args "{\"server\": $judge}" --host $host --out "$rows" "${@:3}"
 }
 
 # both_parts TRAIN TEST FLAG...: rows of a reward on predictions, in DATA
@@ -66,11 +69,8 @@ needs_of_sft() {
       judge="{\"base_url\": \"${JUDGE:?the address of a judge}\", \"model\": \"${JUDGE_MODEL:?its name}\"}"
       filtered "$rollouts" "$out/rollouts.jsonl"
       made "$out/one.jsonl" wm data expand "$out/rollouts.jsonl" --turns one --out "$out/one.jsonl"
-      wm data best "$out/one.jsonl" --prompts "$domain" --turn-information --n 3 \
-        --server "${SERVER:?the address of a reasoning model}" --server-model "${SERVER_MODEL:?its name}" --max-new-tokens 8192 \
-        --judge rubric --judge-args "{\"server\": $judge, \"scale\": \"unit\"}" \
-        --compare reference --compare-args "{\"server\": $judge}" --threshold "${THRESHOLD:-0.6}" \
-        --host $host --out "$rows" --tokenizer "$tokenizer" --max-tokens 16384
+      best "$out/one.jsonl" "${SERVER:?the address of a reasoning model}" --server-model "${SERVER_MODEL:?its name}" \
+        --prompts "$domain" --max-new-tokens 8192 --threshold "${THRESHOLD:-0.6}" --tokenizer "$tokenizer" --max-tokens 16384
       ;;
   esac
 }
@@ -109,10 +109,10 @@ needs_of_tiny_sft() {
       ;;
     wm_sft_agentworld_tiny) # the best of three outputs of a server on localhost that guesses, by a judge there that compares words
       made "$out/one.jsonl" wm data expand $texts/rollouts.jsonl --turns one --out "$out/one.jsonl"
-      python -m wm_plugin.lab.tiny.judge python -m wm_plugin.cli.main data best "$out/one.jsonl" --prompts mcp --turn-information \
-        --n 3 --server http://127.0.0.1:8399/v1 --server-model reasoner --judge rubric \
-        --judge-args "{\"server\": $judge, \"scale\": \"unit\"}" --compare reference --compare-args "{\"server\": $judge}" \
-        --threshold 0.1 --host $host --out "$rows" --tokenizer "$model" --max-tokens 4096
+      beside_wm=(python -m wm_plugin.lab.tiny.judge)
+      best "$out/one.jsonl" http://127.0.0.1:8399/v1 --server-model reasoner --prompts mcp --threshold 0.1 --tokenizer "$model" \
+        --max-tokens 4096
+      beside_wm=()
       ;;
   esac
 }

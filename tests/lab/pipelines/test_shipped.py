@@ -137,10 +137,10 @@ def test_full_ones_have_the_papers_constants(name):
         assert "--mask-values --profile" in tau2
         # WM-SFT learns the same transitions, and all train the model that is asked for
         mine = {step.name: step for step in steps_of(name, "trl", "model=some/model")}
-        assert mine["wm_sft_rows"].commands[0][3] == mine["samples"].commands[0][3] == mine["easy"].makes[0]
+        assert mine["wm_sft:wm_sft:0"].commands[0][3] == mine["samples"].commands[0][3] == mine["easy"].makes[0]
         for step in mine.values():
             if step.family in ("wm_sft", "rwml") or step.name.startswith("train:rl:"):
-                assert step.commands[0][step.commands[0].index("--model") + 1] == "some/model"
+                assert step.commands[-1][step.commands[-1].index("--model") + 1] == "some/model"
         ablations = {step.name: step for step in steps_of(name, "trl", "table=4")}
         words = ablations["easy"].commands[0]
         assert ablations["unsampled"].commands[0][3] == words[words.index("easy") + 1]  # what was subsampled

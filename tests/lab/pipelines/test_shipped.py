@@ -151,7 +151,7 @@ def test_full_ones_have_the_papers_constants(name):
         alone = chosen(steps_of(name, "trl", "seeds=0 algorithm=gspo rollouts=/dev/null"), ["rwml:rwml:0"])
         assert [step.family for step in alone[:2]] == [
             "transitions",
-            "filter_rows",
+            "filter_model",
         ]  # RWML by itself, on rollouts of a user's
         assert "rwml_alfworld_gspo" in alone[-1].commands[0]
     if name == "early_experience":

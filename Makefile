@@ -38,7 +38,7 @@ demo: $(TRL)/.done
 demo-verl: $(VERL)/.done
 	mkdir -p demo
 	PATH="$(CURDIR)/$(VERL)/bin:$$PATH" VERL_FILE_LOGGER_PATH=$(CURDIR)/demo/verl.jsonl \
-	  recipes/verl/run_echo_grpo_tiny.sh 'trainer.logger=[file]' trainer.total_training_steps=6
+	  recipes/verl/run.sh echo_grpo_tiny 'trainer.logger=[file]' trainer.total_training_steps=6
 	cd tests && ../$(VERL)/bin/python -m support.verl_cpu.show ../demo/verl.jsonl
 
 ## what follows from the options: docs/reference.md, verl's Hydra groups

@@ -102,7 +102,6 @@ def test_nothing_of_others_is_written_over(wm, folder):
         ("strategy: long-tail", "strategy: time-shifted", "every date lies after"),
         ("strategy: long-tail", "strategy: grounded", "the document of 'birth year' does not state 1801 and 1899"),
         ("unit: mg", "unit: mg, follows: sai", "follows sai, no number or date above it; did you mean 'sail'"),
-        ("setting: kites of a village", "setting: &a kites", "without anchors and aliases"),
         ("entities:", "entities: {", "not YAML"),
     ],
 )

@@ -125,7 +125,7 @@ SERVER = ("--server", "http://localhost:1/v1")
         ((*SERVER, "--test-share", "2"), "--test-share is 2"),
         ((*SERVER, "--variant", "v9"), "grid: there is no variant 'v9'"),
         ((*SERVER, "--prompts", "grd"), "there are no prompts 'grd'"),
-        ((*SERVER, "--styles", "none.yaml"), "none.yaml: No such file"),
+        ((*SERVER, "--styles", "none.yaml"), "none.yaml: cannot be read (No such file"),
         ((*SERVER, "--reward", "ruge"), "there is no 'ruge'; did you mean 'rouge'?"),
         ((*SERVER, "--reward", "rwml"), "needs a model: write --embedding-model"),
         ((*SERVER, "--reward-args", "["), "--reward-args is no JSON"),

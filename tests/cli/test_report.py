@@ -2,7 +2,6 @@
 
 import csv
 import json
-import shutil
 
 import pytest
 
@@ -10,7 +9,7 @@ pytest.importorskip("jinja2")
 
 from support.pages import Page
 from support.predictions import grid_trajectories
-from support.trainer_logs import write_events, write_state, write_verl
+from support.trainer_logs import write_state, write_verl
 from wm_plugin.cli import main
 from wm_plugin.data.write import write
 from wm_plugin.lab.evaluation.measures import Evaluation, Measure, write_result
@@ -22,7 +21,7 @@ def folder(tmp_path, monkeypatch):
     for seed in range(2):
         steps = {step: step / 10 + seed for step in range(1, 4)}
         write_state(tmp_path / "runs" / f"echo_seed{seed}", {"reward": steps, "echo/nll": steps}, checkpoint=3)
-    write_events(tmp_path / "runs" / "grpo_seed0", {"train/reward": {1: 0.5, 3: 0.75}})
+    write_state(tmp_path / "runs" / "grpo_seed0", {"reward": {1: 0.5, 3: 0.75}})
     write_verl(tmp_path / "runs" / "verl.jsonl", {"critic/rewards/mean": {1: 0.5}})
     (tmp_path / "eval").mkdir()
     write_result(Evaluation("one-step", "m", "=d", {}, [Measure("exact", 0.5, "share", 4, "tool", "=1+1")]), "eval")
@@ -135,8 +134,7 @@ def test_samples_are_of_one_file_of_an_arm_and_split(capsys, tmp_path):
     assert [page.count(f"rl, seen, rollout {number}") for number in (1, 2, 3)] == [1, 1, 0]
 
 
-def test_a_folder_is_written_again_but_not_over_other_files(capsys, tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", str(tmp_path))  # without Chromium
+def test_a_folder_is_written_again_but_not_over_other_files(capsys, tmp_path):
     for _ in range(2):
         assert wm(capsys, "runs", "--out", "made")[0] == 0
     assert sorted(path.name for path in (tmp_path / "made").iterdir()) == ["report.csv", "report.html", "report.json"]
@@ -154,7 +152,7 @@ def test_a_folder_is_written_again_but_not_over_other_files(capsys, tmp_path, mo
     [
         ([], "wm report --help"),
         (["nothing"], "nothing: there is no such file or folder"),
-        (["runs", "--out", "x.pdf"], "ends in .html, .png, .csv, .json"),
+        (["runs", "--out", "x.pdf"], "ends in .html, .csv, .json"),
         (["runs", "--out", "/dev/null/x.html"], "/dev/null is no folder"),
         (["runs", "--out", "x.csv", "--out", "x.csv"], "twice"),
         (["runs", "--arm", "echo"], "NAME=PATTERN"),
@@ -176,13 +174,6 @@ def test_mistakes_are_one_line(capsys, arguments, said):
     assert said in err
 
 
-def test_a_png_without_chromium(capsys, tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    code, _, err = wm(capsys, "runs", "--out", "x.png")
-    assert (code, err.count("\n")) == (2, 1)
-    assert "apt install chromium" in err
-
-
 @pytest.mark.host
 def test_masks_of_rollouts_with_a_tokenizer(capsys, tmp_path):
     from wm_plugin.lab.tiny.policy import make_tokenizer
@@ -199,13 +190,3 @@ def test_masks_of_rollouts_with_a_tokenizer(capsys, tmp_path):
     code, _, err = wm(capsys, "dump.jsonl", "--tokenizer", "tok", "--out", "x.html")
     assert (code, err) == (0, "")
     assert "wm-counts" in (tmp_path / "x.html").read_text().partition("<body>")[2].partition("Rollouts</h2>")[2]
-
-
-@pytest.mark.system
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs the system package chromium")
-def test_a_png(capsys, tmp_path):
-    image = pytest.importorskip("PIL.Image")
-    assert wm(capsys, "runs", "--out", "x.png", "--dark")[0] == 0
-    with image.open(tmp_path / "x.png") as taken:
-        assert taken.convert("L").getpixel((3, 3)) < 60

@@ -19,7 +19,7 @@ def path(tmp_path):
     return tmp_path / "deep" / "cache.db"
 
 
-def test_what_was_put_is_there_in_another_run(path):
+def test_replies_are_there_in_another_run(path):
     cache = ReplyCache(path)
     key = cache.key(BODY)
     assert cache.get([key]) == {}
@@ -29,7 +29,7 @@ def test_what_was_put_is_there_in_another_run(path):
     assert len(again.get(map(str, range(3000)))) == 2000
 
 
-def test_all_that_matters_is_in_the_key(path):
+def test_everything_that_matters_is_in_the_key(path):
     cache = ReplyCache(path)
     others = [BODY | {"model": "n"}, BODY | {"temperature": 1.0}, BODY | {"seed": 1}, BODY | {"messages": []}]
     assert len({*map(cache.key, (BODY, *others)), ReplyCache(path, tag="fp8").key(BODY)}) == 6

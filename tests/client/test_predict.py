@@ -1,12 +1,5 @@
 """Predictions: sampling from the model itself, servers with their habits and failures, and killed runs."""
 
-import json
-import os
-import pickle
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -17,8 +10,6 @@ from wm_plugin.client.server import Server
 from wm_plugin.data.predictions import predictions
 from wm_plugin.data.prompts import load
 from wm_plugin.errors import UserError
-
-ROOT = Path(__file__).parents[2]
 
 
 def ask(*texts):
@@ -116,7 +107,7 @@ def test_global_random_numbers_are_left_alone_and_weights_tell_models_apart(tiny
         ({"model": "/nowhere/at/all"}, "/nowhere/at/all: "),
     ],
 )
-def test_bad_local_settings(tiny, options, message):
+def test_invalid_local_settings(tiny, options, message):
     with pytest.raises(UserError, match=message) as caught:
         LocalPredictor(**({"model": tiny} | options))
     assert "\n" not in str(caught.value)
@@ -211,16 +202,19 @@ def test_every_transition_has_its_outputs_and_shards_are_of_about_one_size(promp
     assert list(files(tmp_path / "work")) == ["manifest.json", *(f"predictions-0000{n}.jsonl" for n in range(3))]
 
 
-def test_going_on_asks_for_nothing_that_is_there_and_gives_the_same(prompts, tmp_path):
+def test_resuming_asks_nothing_twice_and_gives_the_same(prompts, tmp_path):
     transitions = grid_transitions(6)
     whole = run(transitions, Scripted(), prompts, tmp_path / "whole")
     first = predictions(transitions, Scripted(), prompts, k=2, shard_size=5, folder=tmp_path / "work")
     next(first)
     first.close()
     assert len(files(tmp_path / "work")) == 2
+    unfinished = tmp_path / "work" / ".wm-0-predictions-00001.jsonl.unfinished"  # of a killed run
+    unfinished.write_text("{")
     predictor = Scripted()
     assert run(transitions, predictor, prompts, tmp_path / "work") == whole
     assert len(predictor.asked) == -(-len(transitions) // 5) - 1
+    unfinished.unlink(missing_ok=True)
     assert files(tmp_path / "work") == files(tmp_path / "whole")
 
 
@@ -250,7 +244,7 @@ def test_other_settings_are_refused_by_name(prompts, tmp_path, change, message):
     assert "\n" not in str(caught.value)
 
 
-def test_damage_is_seen(prompts, tmp_path):
+def test_damaged_files_are_refused(prompts, tmp_path):
     transitions = grid_transitions(3)
     run(transitions, Scripted(), prompts, tmp_path)
     shard = tmp_path / "predictions-00000.jsonl"
@@ -264,7 +258,7 @@ def test_damage_is_seen(prompts, tmp_path):
         run(transitions, Scripted(), prompts, tmp_path)
 
 
-def test_transitions_must_be_there_twice(prompts, tmp_path):
+def test_transitions_must_be_iterable_twice(prompts, tmp_path):
     with pytest.raises(TypeError, match="only once"):
         run(iter(grid_transitions(2)), Scripted(), prompts, tmp_path)
     with pytest.raises(UserError, match="k is 0"):
@@ -272,55 +266,12 @@ def test_transitions_must_be_there_twice(prompts, tmp_path):
     assert run([], Scripted(), prompts, tmp_path / "nothing") == []
 
 
-KILLED = """
-import sys, time
-from support.predictions import Scripted, grid_transitions
-from wm_plugin.data.prompts import load
-from wm_plugin.data.predictions import predictions
-
-class Slow(Scripted):
-    def __call__(self, *args, **options):
-        time.sleep(0.1)
-        return super().__call__(*args, **options)
-
-prompts, folder = sys.argv[1:]
-for _ in predictions(grid_transitions(40), Slow(), load(prompts), k=3, shard_size=4, folder=folder):
-    pass
-"""
-
-
-@pytest.mark.slow
-def test_a_run_that_was_killed_goes_on_to_the_same_bytes(prompts, tmp_path):
-    transitions, work = grid_transitions(40), tmp_path / "work"
-    whole = run(transitions, Scripted(), prompts, tmp_path / "whole", k=3, shard_size=4)
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
-    process = subprocess.Popen([sys.executable, "-c", KILLED, tmp_path / "short.yaml", work], env=environment)
-    while process.poll() is None and len(list(work.glob("predictions-*"))) < 3:
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
-    done = len(list(work.glob("predictions-*")))
-    predictor = Scripted()
-    assert run(transitions, predictor, prompts, work, k=3, shard_size=4) == whole
-    assert len(predictor.asked) == len(files(tmp_path / "whole")) - 1 - done
-    kept = {name: data for name, data in files(work).items() if not name.endswith(".unfinished")}
-    assert kept == files(tmp_path / "whole")
-    assert json.loads((work / "manifest.json").read_text())["k"] == 3
-
-
-class Hostile:
-    def __reduce__(self):
-        return os.mkdir, ("hostile",)
-
-
 @pytest.mark.host
-@pytest.mark.parametrize("weights", [pickle.dumps(Hostile()), b"", b"PK\x03\x04x", b"\x80\x02x"])
-def test_damaged_and_hostile_weights_are_one_line(tmp_path, monkeypatch, weights):
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.parametrize("weights", [b"", b"PK\x03\x04x"])
+def test_damaged_weights_are_one_line(tmp_path, weights):
     save_tiny(tmp_path / "model")
     (tmp_path / "model" / "model.safetensors").unlink()
     (tmp_path / "model" / "pytorch_model.bin").write_bytes(weights)
     with pytest.raises(UserError, match=f"^{tmp_path}/model: .") as error:
         load_model(tmp_path / "model")
     assert "\n" not in str(error.value)
-    assert not (tmp_path / "hostile").exists()

@@ -36,7 +36,7 @@ def kinds(answers):
 
 @pytest.mark.parametrize("text", ["é \u2028 🎉", "half a pair \ud83d", "\x00\x7f"])
 @pytest.mark.parametrize("number", [0.25, 2**70])
-def test_what_is_asked_arrives(text, number):
+def test_requests_arrive_unchanged(text, number):
     with OpenAIServer(echo) as server:
         (answer,) = Server(server.base_url, "judge", parameters={"x": number}).complete([ask(text)])
         (body,) = server.bodies
@@ -215,7 +215,7 @@ def test_a_seed_above_temperature_0_is_only_sent_where_one_is_given(settings, se
         ({"api_key_env": "NOT_THERE"}, "the environment variable NOT_THERE is not set"),
     ],
 )
-def test_mistakes(settings, message):
+def test_invalid_settings(settings, message):
     values = {"base_url": "http://localhost/v1", "model": "judge"} | settings
     for make in (lambda: Server(**values), lambda: Server(ServerOptions.read(values, "server"))):
         with pytest.raises(UserError, match=message):

@@ -203,7 +203,7 @@ def test_keys_that_no_header_can_hold(key: str, monkeypatch) -> None:
         "http://host/v1#x", "http://\ud800/v1", "http://a:0/v1", "x" * 10**6,
     ],
 )  # fmt: skip
-def test_addresses_that_are_none(url: Any) -> None:
+def test_invalid_addresses(url: Any) -> None:
     with pytest.raises(UserError, match="base_url") as error:
         Server(url, "judge")
     assert "\n" not in str(error.value)
@@ -214,7 +214,7 @@ def test_addresses_that_are_none(url: Any) -> None:
 @pytest.mark.parametrize(
     "url", ["http://my_service:8000", "https://bücher.example/v1", "http://[::1]:80/v1/", "HTTP://A/"]
 )
-def test_addresses_that_are_some(url: str) -> None:
+def test_valid_addresses(url: str) -> None:
     assert Server(url, "judge").base_url == url.rstrip("/")
 
 
@@ -259,7 +259,7 @@ ODD = [10**400, -(10**400), 2**70, -1, True, None, "7", 1.5, float("nan"), float
 
 
 @pytest.mark.parametrize("number", ODD)
-def test_token_counts_that_are_none(number: Any) -> None:
+def test_invalid_token_counts(number: Any) -> None:
     body = good(usage={"prompt_tokens": number, "completion_tokens": 3})
     with answering(lambda *_: (200, {}, [body])) as url:
         client = Server(url, "judge", prices=(1.0, 1.0), **QUICK)
@@ -273,7 +273,7 @@ def test_token_counts_that_are_none(number: Any) -> None:
 
 
 @pytest.mark.parametrize("number", [*ODD[:2], *ODD[4:7], *ODD[8:], 1e39])
-def test_embeddings_of_numbers_that_are_none(number: Any) -> None:
+def test_invalid_embeddings(number: Any) -> None:
     def answer(_, body):
         data = [{"index": place, "embedding": [0.5, number]} for place in range(len(body["input"]))]
         return 200, {}, [json.dumps({"data": data}).encode()]
@@ -310,7 +310,7 @@ def test_dimensions_that_change(where: str) -> None:
 @pytest.mark.parametrize(
     "after", [" ", ";", "Mon, 99 Foo", "Thu, 01 Jan 99999 00:00:00 GMT", "1e999", "-", "9" * 5000, "\x01"]
 )
-def test_a_time_to_wait_that_is_none(after: str) -> None:
+def test_invalid_retry_after(after: str) -> None:
     with answering(lambda *_: (503, {"Retry-After": after}, [b"later"])) as url:
         (answer,) = Server(url, "judge", **QUICK | {"max_retries": 1}).complete([QUESTION])
     assert isinstance(answer, Failure)

@@ -111,7 +111,7 @@ def test_a_batch_without_advantages_either_trained_nothing():
 @pytest.mark.parametrize(
     ("counts", "due"), [([], False), ([0, 0], True), ([5, 0], False), ([0, 5], False), ([0, 0, 0], False)]
 )
-def test_a_run_that_ends_early_is_spoken_of_at_its_end(counts, due):
+def test_a_run_that_ends_early_is_reported_at_its_end(counts, due):
     monitor = EmptyBatchMonitor(EchoConfig(0.5, silent_batches=3))
     for counted in counts:
         if after(monitor, counted, environment=0):
@@ -141,14 +141,14 @@ def speak(monitor: EmptyBatchMonitor) -> str:
     return monitor.report(Tally(), environment=9, selected=0)
 
 
-def test_rollouts_whose_tokens_are_left_out_are_spoken_of_at_once_and_once():
+def test_rollouts_whose_tokens_are_left_out_are_reported_at_once_and_once():
     monitor = EmptyBatchMonitor(EchoConfig(0.5))
     assert after(monitor)
     assert speak(monitor).startswith(HEAD)
     assert not any(after(monitor) for _ in range(9))
 
 
-def test_silent_rollouts_are_given_some_batches():
+def test_rollouts_without_environment_tokens_are_reported_after_some_batches():
     monitor = EmptyBatchMonitor(EchoConfig(0.5, silent_batches=2))
     counts = [0, 5, 0, 0, 0]
     due = []
@@ -184,7 +184,7 @@ NOTHING = {
 
 
 @pytest.mark.parametrize("case", NOTHING)
-def test_a_config_that_can_select_nothing_is_spoken_of_before_the_first_batch(case):
+def test_a_config_that_can_select_nothing_is_reported_before_the_first_batch(case):
     fields, message = NOTHING[case]
     monitor = EmptyBatchMonitor(EchoConfig(0.5, **fields))
     assert message in monitor.warning

@@ -53,7 +53,7 @@ def test_it_says_what_it_saw():
         [(1.0, None), (1.1, None), (1.2, None), (1.3, None), (1.4, None)],  # nothing is trained
     ],
 )
-def test_what_is_no_memorisation(curve):
+def test_curves_without_memorisation(curve):
     assert run(Guard(GuardConfig(k=3)), curve) == []
 
 

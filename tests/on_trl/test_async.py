@@ -37,12 +37,12 @@ from support.perfect import perfect, settings  # noqa: E402
 from support.upstream import taken_from_host  # noqa: E402
 from wm_plugin import EchoConfig  # noqa: E402
 from wm_plugin.errors import UserError  # noqa: E402
+from wm_plugin.hosting.episode import EpisodePort  # noqa: E402
 from wm_plugin.hosting.hooks import Hook  # noqa: E402
 from wm_plugin.lab.tiny import policy  # noqa: E402
 from wm_plugin.tokens.spans import Ending, Origin  # noqa: E402
 from wm_plugin.trl import WorldModelAsyncGRPOConfig, WorldModelAsyncGRPOTrainer, support, train  # noqa: E402
 from wm_plugin.trl.async_rollout import WorldModelRolloutLoop, WorldModelRolloutMixin  # noqa: E402
-from wm_plugin.trl.rollout import CallRecorder  # noqa: E402
 from wm_plugin.trl.term import TermMixin  # noqa: E402
 from wm_plugin.worlds.grid import GridEnvironment, dataset_rows  # noqa: E402
 from wm_plugin.worlds.wrappers.simulated import simulated  # noqa: E402
@@ -286,8 +286,8 @@ def test_figures_of_episodes_are_means_whatever_a_tool_is_called():
     for actions in (0, 2, 4):
         completion = [{"role": "assistant", "content": ""}]
         names = ["add_total"] * actions
-        parts = Till(actions), CallRecorder(), names, (completion, [1]), Ending.COMPLETE, []
-        WorldModelRolloutMixin._wm_note_episode(loop, *parts)
+        parts = EpisodePort(Till(actions)), names, (completion, [1]), Ending.COMPLETE, []
+        WorldModelRolloutMixin._wm_log_episode(loop, *parts)
     values = defaultdict(list)
     for figures in pushed:
         for name, value in figures.items():

@@ -9,7 +9,7 @@ from support.on_trl import Batches, config, make_model, make_tokenizer
 from wm_plugin import EchoConfig
 from wm_plugin.trl import WorldModelGRPOTrainer
 from wm_plugin.worlds import mixture
-from wm_plugin.worlds.kit.protocol import report, tool_methods
+from wm_plugin.worlds.kit.protocol import tool_methods
 
 
 class Played(Batches, WorldModelGRPOTrainer):
@@ -32,7 +32,7 @@ class Played(Batches, WorldModelGRPOTrainer):
     def _calculate_rewards(self, inputs, prompts, completions, ids):
         rewards = super()._calculate_rewards(inputs, prompts, completions, ids)
         self.seen = [*getattr(self, "seen", []), (inputs, completions, rewards.flatten().tolist())]
-        self.reports = [report(environment) for environment in self.environments]
+        self.reports = [port.report() for port in self._wm_rollouts.ports]
         return rewards
 
 

@@ -10,11 +10,11 @@ from support.openai_server import OpenAIServer
 from support.runs import environment as _environment
 from wm_plugin import EchoConfig
 from wm_plugin.errors import UserError
+from wm_plugin.hosting.world import options_of, tool_methods
 from wm_plugin.trl import WorldModelGRPOTrainer
-from wm_plugin.worlds.kit.protocol import UNANSWERED, tool_methods
 from wm_plugin.worlds.worlds import load
 from wm_plugin.worlds.wrappers.tags import takes_tags
-from wm_plugin.worlds.wrappers.verified import verified
+from wm_plugin.worlds.wrappers.verified import Verified, verified
 from wm_plugin.worlds.wrappers.verify_config import REFUSAL
 
 GRID = load("grid")
@@ -100,9 +100,7 @@ def test_the_agent_reads_refusals_and_the_world_model_does_not():
     assert log["wm/env/verify/spent"] == pytest.approx(
         sum(map(len, results)) / len(results) - log["wm/env/verify/checks"]
     )
-    silent = [
-        getattr(environment, UNANSWERED, 0) for environment in trainer.environments
-    ]  # "I stop." counts as an action
+    silent = [port.unanswered for port in trainer._wm_rollouts.ports]  # "I stop." counts as an action
     assert log["wm/env/actions"] == pytest.approx(log["wm/env/verify/spent"] + sum(silent) / len(silent))
     assert REFUSAL not in json.dumps(server.bodies)
 
@@ -121,7 +119,7 @@ def test_a_config_file_says_which_worlds_are_verified():
         control={"perturbations": [{"name": "error", "rate": 0.1}]},
         verify={"world_model": SAYS, "worlds": ["real"]},
     )
-    assert {name: hasattr(one, "_wm_verify") for name, one in made.items()} == {
+    assert {name: options_of(one, Verified) is not None for name, one in made.items()} == {
         "real": True,
         "model": False,
         "plain": False,

@@ -558,9 +558,9 @@ def no_logs():
 @pytest.mark.usefixtures("no_logs")
 def test_results_that_can_be_tokenized():
     loop = object.__new__(WorldModelToolAgentLoop)
-    loop._wm_calls, loop._wm_environment, loop._wm_failed, loop._wm_cut = [], None, {}, 0
+    loop._wm_calls, loop._wm_port, loop._wm_cut = [], None, 0
     loop.tools, loop.max_tool_response_length = {}, 256
-    called = FunctionCall(name="\ud800", arguments="{}")
+    called = _bounded(FunctionCall(name="\ud800", arguments="{}"))
     response, *_ = asyncio.run(loop._call_tool(called, {}, SimpleNamespace()))
     assert response.text == response.text.encode(errors="replace").decode()
 

@@ -256,7 +256,7 @@ def test_the_function_says_what_is_wrong_with_its_settings():
         ({"path": f"{__name__}:Model", "kwarg": {}}, "no field 'kwarg'; did you mean 'kwargs'?"),
         ({"path": f"{__name__}:Model", "kwargs": {"seed": 1}}, "Model does not take these arguments: .*'seed'"),
         ({"path": f"{__name__}:Model", "kwargs": [1]}, "kwargs is \\[1\\]"),
-        ({"path": f"{__name__}:plain", "kwargs": {"seed": 1}}, "is no class"),
+        ({"path": f"{__name__}:plain", "kwargs": {"seed": 1}}, "is not a class"),
         (f"{__name__}:MODULE", "is an instance of str; name the class"),
         (f"{__name__}:no_reward", "takes \\(predictions\\); predictions and targets come first"),
     ],

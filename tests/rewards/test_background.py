@@ -127,7 +127,7 @@ def test_the_judge_is_asked_with_what_fits_and_the_figure_says_so():
         ({"tokenizer": "t"}, "max_context_tokens and tokenizer go together"),
     ],
 )
-def test_mistakes(settings, message):
+def test_invalid_settings(settings, message):
     with pytest.raises(UserError, match=message):
         RubricReward({"base_url": "http://localhost:1/v1", "model": "j"}, **settings)
 

@@ -59,7 +59,7 @@ def test_a_text_that_ends_the_fence_that_it_saw_does_not_end_its_own():
         ("\ud800", "\\ud800"),
     ],
 )
-def test_what_is_made_harmless(text, shown):
+def test_neutralised_texts(text, shown):
     assert neutral(text)[0] == shown
 
 
@@ -75,12 +75,12 @@ def test_what_is_made_harmless(text, shown):
         "a[i] [end]",
     ],
 )
-def test_what_stays(text):
+def test_ordinary_texts_do_not_change(text):
     assert neutral(text) == (text, 0)
 
 
 @given(st.text(alphabet=list("<|>[]/ \nfinal_evaluation\u200bbegindx｜"), max_size=80))
-def test_once_is_enough(text):
+def test_neutral_is_idempotent(text):
     shown, _ = neutral(text)
     assert neutral(shown) == (shown, 0)
 

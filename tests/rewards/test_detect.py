@@ -129,7 +129,7 @@ def test_a_reward_in_a_config():
         ("wm_plugin.rewards.rubric:DIMENSIONS", "is an instance of tuple; name the class"),
     ],
 )
-def test_no_reward(spec, said):
+def test_invalid_reward_specs(spec, said):
     with pytest.raises(UserError, match=said):
         make(spec)
 
@@ -138,7 +138,7 @@ def test_no_reward(spec, said):
     ("settings", "said"),
     [({"praise": 2}, "praise is 2; write the share"), ({"echo": -1}, "echo is -1"), ({"tag": "<a>"}, "tag is '<a>'")],
 )
-def test_settings_that_cannot_be(settings, said):
+def test_invalid_settings(settings, said):
     with pytest.raises(UserError, match=said):
         GuardedReward("exact", **settings)
     with pytest.raises(UserError, match="reward has a tag; write it beside the reward"):

@@ -123,7 +123,7 @@ def test_parts():
             assert "".join("".join(parts).split()) == "".join(text.split())
 
 
-def test_a_model_that_is_not_there(minilm, monkeypatch, tmp_path):
+def test_a_missing_model(minilm, monkeypatch, tmp_path):
     with pytest.raises(UserError, match="model '.*nowhere'"):
         EmbeddingReward(tmp_path / "nowhere")
     monkeypatch.setitem(__import__("sys").modules, "sentence_transformers", None)
@@ -244,7 +244,7 @@ def test_targets_of_a_group_are_encoded_once():
 
 
 @SERVER
-def test_the_same_text_asks_nobody():
+def test_equal_texts_are_not_sent():
     with serving() as (url, bodies):
         reward = EmbeddingReward("letters", 0.1, base_url=url, server=FAST)
         assert reward(["a", " a ", "", " ", "x", ""], ["a", "a", "", "", "", "x"]) == [1, 1, 1, 1, 0, 0]
@@ -373,12 +373,12 @@ def test_a_long_call_in_parts():
         ({"base_url": "http://x/v1", "server": {"retries": 3}}, "server has no field 'retries'"),
     ],
 )
-def test_settings_that_cannot_be(options, message):
+def test_invalid_settings(options, message):
     with pytest.raises(UserError, match=message):
         EmbeddingReward("letters", **options)
 
 
-def test_texts_for_a_server_have_a_limit():
+def test_texts_sent_to_a_server_have_a_limit():
     with serving() as (url, bodies):
         reward = EmbeddingReward("m", base_url=url, max_chars=100)
         target = "word " * 30

@@ -15,7 +15,7 @@ def fed(*batches, stop=False, most=2):
     return monitor, [monitor.record(batch) for batch in batches]
 
 
-def test_batches_in_a_row_are_warned_of_once_and_fail_the_run_at_its_end():
+def test_batches_in_a_row_cause_one_warning_and_fail_the_run_at_its_end():
     monitor, (first, second, third) = fed(NONE, NONE, NONE)
     assert first is third is None
     assert second.startswith("reward rwml scored nothing in 2 batches of rollouts in a row: no answer had a prediction")
@@ -34,7 +34,7 @@ def test_one_prediction_is_enough():
     assert monitor.at_end() is None
 
 
-def test_a_run_that_is_shorter_is_warned_of_where_a_model_may_have_to_learn_the_tag():
+def test_a_shorter_run_gets_a_warning_since_a_model_may_have_to_learn_the_tag():
     monitor, _ = fed(NONE)
     assert "scored nothing in any batch" in monitor.at_end()
 

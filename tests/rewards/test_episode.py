@@ -13,7 +13,7 @@ def test_the_outcome_is_rescaled_by_the_share_of_effective_actions():
     assert rescale_by_effective_actions([1, 1, 1, 1, 0], [4, 3, 0, 0, 2], [4, 4, 5, 0, 2]) == [1, 0.75, 0, 0, 0]
 
 
-def test_counts_that_do_not_fit():
+def test_inconsistent_counts():
     with pytest.raises(UserError, match="episode 1 has 3 effective actions of 2"):
         rescale_by_effective_actions([1, 1], [1, 3], [1, 2])
     with pytest.raises(UserError, match="outcomes 2, effective 1, actions 2"):
@@ -41,7 +41,7 @@ def test_figures_of_the_last_call():
 
 
 @pytest.mark.parametrize("value", [-0.1, True, "much", float("nan")])
-def test_a_penalty_that_is_none(value):
+def test_invalid_penalties(value):
     for name in ("format_penalty", "turn_penalty", "action_penalty"):
         with pytest.raises(UserError, match=f"{name} is"):
             EpisodeReward(**{name: value})

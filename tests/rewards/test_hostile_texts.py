@@ -99,7 +99,7 @@ def peak(function):
 
 
 @pytest.mark.parametrize("unit", [" ", "</s>", "[],", '{"a":', "<next_state>", "a "])
-def test_memory_goes_by_what_was_observed(unit):
+def test_memory_is_bounded_by_the_observation(unit):
     text = f"<next_state>[{unit * (1_000_000 // len(unit))}]"
     for name in ("exact", "guarded", "json", "rouge", "rules", "word_f1"):
         kwargs = {"guarded": {"reward": "rouge"}, "rules": {"verifier": {"same": True}}}.get(name, {})

@@ -74,7 +74,7 @@ def test_with_a_rule_nobody_reaches_the_top_by_talk():
         assert of(server)([praise], ["t"], verifier=[{"same": True}]) == [22.5]
 
 
-def test_instances_are_taken_too():
+def test_instances_are_accepted_too():
     with OpenAIServer(scored(5)) as server:
         rubric = RubricReward(judge_at(server))
         rules = RuleReward(verifier=A, scale=3, unverified=math.nan)  # of which a hybrid uses nothing
@@ -95,7 +95,7 @@ def test_instances_are_taken_too():
         ({"rules": "x"}, "rules is 'x'; write a RuleReward, or its arguments"),
     ],
 )
-def test_settings_that_cannot_be(settings, said):
+def test_invalid_settings(settings, said):
     with pytest.raises(UserError, match=said):
         HybridReward({"server": {"base_url": "http://localhost:1/v1", "model": "m"}}, **settings)
 

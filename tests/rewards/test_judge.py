@@ -221,7 +221,7 @@ def test_prompts(tmp_path):
         ({"server": {"model": "a"}}, "server.base_url is missing"),
     ],
 )
-def test_mistakes(settings, message):
+def test_invalid_settings(settings, message):
     with pytest.raises(UserError, match=message):
         JudgeReward(**{"server": Server("http://localhost/v1", "judge")} | settings)
     with pytest.raises(UserError, match="there are 2 targets and 1 values of action"):

@@ -133,7 +133,7 @@ def test_rounded_is_near_and_a_level(prediction, target, step):
     assert rounded in [k / round(1 / step) for k in range(round(1 / step) + 1)]
 
 
-def test_settings_that_cannot_be():
+def test_invalid_settings():
     for step in (0.3, 0, -0.2, 2, float("nan")):
         with pytest.raises(UserError, match="step is .*; write a share that divides 1"):
             RougeReward(step=step)

@@ -116,7 +116,7 @@ def test_deterministic_content_is_matched_and_cannot_be_talked_up():
         *(({"cache": name}, {}, "cannot be used as a cache of replies") for name in ("\0", "\ud800")),
     ],
 )
-def test_mistakes(settings, columns, message):
+def test_invalid_settings(settings, columns, message):
     with pytest.raises(UserError, match=message):
         RubricReward({"base_url": "http://localhost/v1", "model": "judge"}, **settings)(["p"], ["t"], **columns)
 

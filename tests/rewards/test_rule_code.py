@@ -67,7 +67,7 @@ def test_no_verdict(body, failure):
 @pytest.mark.parametrize(
     ("code", "failure"), [("def", "SyntaxError"), ("x = 1", "KeyError: 'verify'"), ("\0", "SyntaxError")]
 )
-def test_code_that_is_none(code, failure):
+def test_invalid_code(code, failure):
     verdict = Sandbox().run(code, "p", "t", {})
     assert verdict.passed is None
     assert verdict.failure.startswith(failure)
@@ -193,7 +193,7 @@ def test_without_bubblewrap_no_code_is_run(monkeypatch):
         RuleReward(allow_code=True, verifier={"python": "def verify(*_): return True"})
 
 
-def test_where_namespaces_are_denied_it_says_so(monkeypatch, tmp_path):
+def test_denied_namespaces_are_reported(monkeypatch, tmp_path):
     denied = tmp_path / "bwrap"
     denied.write_text("#!/bin/sh\necho 'bwrap: No permissions to create a new namespace' >&2\nexit 1\n")
     denied.chmod(0o755)
@@ -203,7 +203,7 @@ def test_where_namespaces_are_denied_it_says_so(monkeypatch, tmp_path):
         Sandbox().run("", "p", "t", {})
 
 
-def test_elsewhere_it_says_so(monkeypatch):
+def test_an_unsupported_platform_is_named(monkeypatch):
     monkeypatch.setattr(wm_plugin.runtime.sandbox, "_checked", {})
     monkeypatch.setattr(sys, "platform", "darwin")
     with pytest.raises(UserError, match="Linux on x86_64 or aarch64; this is darwin"):

@@ -23,7 +23,7 @@ def test_rules_that_no_observation_satisfies_are_refused():
 
 
 @pytest.mark.parametrize(("right", "warned"), [(10, False), (9, False), (8, True), (1, True)])
-def test_rules_that_few_satisfy_are_warned_of(right, warned):
+def test_rules_that_few_satisfy_cause_a_warning(right, warned):
     warning = check_rules(RuleReward(verifier=NUMBER), rows(*["1"] * right, *["one"] * (10 - right)))
     assert (f"hold for {right} of 10" in warning) if warned else warning is None
 
@@ -64,7 +64,7 @@ def test_which_rules_a_reward_has():
     assert rules_of_spec({"path": "wm_plugin.rewards:EmbeddingReward", "kwargs": {"model": "no such folder"}}) is None
 
 
-def test_everything_that_may_be_said_passes_no_rule():
+def test_listing_everything_passes_no_rule():
     known = "\n".join(f"row {n}: value {n * 37}" for n in range(400))
     rules = RuleReward(verifier={"regex": r"\b7400\b"})
     assert rules([known, "value 7400", "value 7400" + " " * 2_000, "value 7400" + " " * 2_031], ["value 7400"] * 4) == [

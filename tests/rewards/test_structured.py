@@ -66,7 +66,7 @@ def test_a_server_and_a_cache_that_judges_share(tmp_path):
     assert ["structured_outputs" in body for body in server.bodies] == [False, True]
 
 
-def test_what_cannot_be_structured():
+def test_judges_that_cannot_be_structured():
     class Own(JudgedReward):
         default_prompt = "judge_real"
 

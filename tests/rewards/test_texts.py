@@ -70,7 +70,7 @@ def test_predictions_and_whole_outputs(reward):
 
 
 @pytest.mark.parametrize("reward", PLAIN)
-def test_what_is_no_list_of_texts(reward):
+def test_invalid_inputs(reward):
     for predictions, targets, message in (
         (["a"], ["a", "b"], "there are 1 predictions and 2 targets; write one target for each"),
         ("a", ["a"], "predictions is a text; write a list of texts"),
@@ -184,7 +184,7 @@ def test_json_figures():
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000 + "]" * 100_000, "9" * 10_000, "-Infinity"])
-def test_json_that_nobody_should_send(text):
+def test_hostile_json(text):
     assert parse(text) is NO_JSON
     wide = json.dumps({str(n): [n] for n in range(20_000)})
     assert JsonMatchReward()([text, wide], [text, wide]) == [1, 1]

@@ -146,7 +146,7 @@ def test_replies_that_have_a_verdict(reply):
         in_tag(json.dumps(SCORES).replace("1}", "1" * 5000 + "}")),
     ],
 )
-def test_replies_that_have_none(reply):
+def test_replies_without_a_verdict(reply):
     assert parse(reply) is None
 
 

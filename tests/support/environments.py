@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 from wm_plugin.data import Trajectory
+from wm_plugin.hosting.world import is_waiting
 from wm_plugin.worlds import ENVIRONMENTS
 from wm_plugin.worlds.agents import play
 from wm_plugin.worlds.agents.scripted import scripted
-from wm_plugin.worlds.kit.protocol import UNANSWERED, report
 from wm_plugin.worlds.worlds import World, load
-from wm_plugin.worlds.wrappers.rewarded import is_waiting, note_unanswered
 
 OWN = [name for name in ENVIRONMENTS if name != "tau2"]  # which the user installs
 QUICK = {"grid"}  # others have long prompts, or engines and packages that take seconds to start
@@ -60,9 +59,10 @@ def episodes(name: str, host: str, count: int = 2) -> list[Episode]:
     for row, policy in zip(rows, wanderers, strict=True):
         environment = of.make()
         played = play(environment, row, policy, max_turns=TURNS, host=host)
-        if is_waiting(environment):
-            note_unanswered(environment, 1 + getattr(environment, UNANSWERED, 0))
-        played = played.model_copy(update={"metadata": {**played.metadata, "figures": report(environment)}})
+        figures = dict(played.metadata["figures"])
+        for name in figures.keys() & {"turns", "actions", "invalid"}:
+            figures[name] += is_waiting(environment)
+        played = played.model_copy(update={"metadata": {**played.metadata, "figures": figures}})
         found.setdefault(played.context.initial_state, Episode(row, played))
     return list(found.values())
 

@@ -32,7 +32,7 @@ def test_other_texts_stay_byte_for_byte(text):
 
 @settings(max_examples=examples(300))
 @given(st.lists(st.one_of(st.sampled_from(TOKENS), st.text("<|>[]/ｓs_im", max_size=5)), max_size=8))
-def test_what_is_harmless_stays_so(pieces):
+def test_harmless_is_idempotent(pieces):
     made = harmless("".join(pieces))
     assert harmless(made) == made
     assert not any(token in made for token in TOKENS)

@@ -96,7 +96,7 @@ def test_an_unknown_kind_is_refused() -> None:
         Token("x", "reward")  # type: ignore[arg-type]
 
 
-def test_where_the_weight_is_unknown_nothing_is_said_of_it() -> None:
+def test_unknown_weights_are_not_shown() -> None:
     token = Token("A", "content", "move", None)
     assert spans(to_html([token])) == [("wm-content", "#0 environment content · tool move", "A")]
     (span,) = to_text([token]).spans

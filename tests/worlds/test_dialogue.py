@@ -47,13 +47,9 @@ def case_with(kind: str, trap: str = "", level: str | None = None, count: int | 
     raise AssertionError(f"no case of {kind} and {trap!r}")
 
 
-def table(of: Case, name: str) -> dict[Any, tuple[Any, ...]]:
-    return {row[0]: row for row in of.tables[name]}
-
-
 def naive_trap(of: Case, request: Request) -> str:
     """Why the policy forbids a request, read off the tables."""
-    orders, products = table(of, "orders"), {row[1]: row for row in of.tables["products"]}
+    orders, products = ({row[key]: row for row in of.tables[name]} for name, key in (("orders", 0), ("products", 1)))
     caller = next(row for row in of.tables["customers"] if row[2] == of.email)
     _, owner, status, delivered, _ = orders[request.order]
     if caller[3] != of.postcode:
@@ -76,29 +72,6 @@ def naive_trap(of: Case, request: Request) -> str:
     return "" if new[4] else "no stock"
 
 
-def naive_content(of: Case) -> list[tuple[Any, ...]]:
-    """The tables after what the policy allows, by hand."""
-    tables = {name: [list(row) for row in sorted(rows)] for name, rows in of.tables.items()}
-    for request in of.requests:
-        if naive_trap(of, request):
-            continue
-        [order] = [row for row in tables["orders"] if row[0] == request.order]
-        if request.kind == "cancel":
-            order[2] = "cancelled"
-        if request.kind == "address":
-            order[4] = request.address
-        for item in tables["items"]:
-            if item[1] == request.order and tables["products"][item[2] - 1][1] == request.item:
-                if request.kind == "refund":
-                    item[5] = "refunded"
-                if request.kind == "exchange":
-                    [new] = [row for row in tables["products"] if row[1] == request.product]
-                    new[4] -= 1
-                    item[2], item[3], item[5] = new[0], new[3], "exchanged"
-                break
-    return [tuple(row) for rows in tables.values() for row in rows]
-
-
 @pytest.mark.parametrize("level", dialogue.LEVELS)
 def test_cases_are_what_they_say(level: str) -> None:
     kinds: Counter[tuple[str, str]] = Counter()
@@ -112,21 +85,17 @@ def test_cases_are_what_they_say(level: str) -> None:
             products = {row[1]: row for row in of.tables["products"]}
             items = [row for row in of.tables["items"] if row[1] == request.order]
             paid = {of.tables["products"][row[2] - 1][1]: row[3] for row in items}
-            expected: dict[str, Any] = {
-                "total": lambda request=request, paid=paid: sum(paid.values()),
-                "status": lambda request=request, of=of: table(of, "orders")[request.order][2],
-                "refund": lambda request=request, paid=paid: None if request.trap else paid[request.item],
-                "exchange": lambda request=request, paid=paid, products=products: (
-                    None if request.trap else products[request.product][3] - paid[request.item]
-                ),
+            orders = {row[0]: row for row in of.tables["orders"]}
+            expected = {
+                "total": sum(paid.values()),
+                "status": orders[request.order][2],
+                "refund": paid.get(request.item),
             }
-            assert request.fact == expected.get(request.kind, lambda: None)()
-        with_all_done = target_content(of)
-        assert with_all_done == naive_content(of)
-        changed = any(
-            not request.trap and request.kind in ("cancel", "address", "exchange", "refund") for request in of.requests
-        )
-        assert (with_all_done != content(open_database(of))) == changed
+            if request.kind == "exchange":
+                expected["exchange"] = products[request.product][3] - paid[request.item]
+            assert request.fact == (None if request.trap else expected.get(request.kind))
+        changed = any(not one.trap and one.kind in ("cancel", "address", "exchange", "refund") for one in of.requests)
+        assert (target_content(of) != content(open_database(of))) == changed
     if level == "standard":
         assert set(kinds) == {(kind, "") for kind in REQUESTS}
     else:

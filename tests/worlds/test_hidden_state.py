@@ -6,7 +6,7 @@ import pytest
 
 from wm_plugin.worlds.alfworld import AlfworldEnvironment, places
 from wm_plugin.worlds.scienceworld import ROOMS, ScienceworldEnvironment
-from wm_plugin.worlds.textworld import TextworldEnvironment, in_words
+from wm_plugin.worlds.textworld import in_words
 
 
 def test_places_of_alfworld() -> None:
@@ -64,18 +64,6 @@ def test_the_places_of_a_game_of_alfworld() -> None:
     world.act(f"go to {place}")
     assert thing in world.act(f"open {place}")
     assert world.world_context() == ""  # it is of the start
-    world._process.close()
-
-
-@pytest.mark.slow
-def test_the_facts_of_a_game_of_textworld() -> None:
-    pytest.importorskip("textworld")
-    world = TextworldEnvironment()
-    world.reset(level="standard", seed=1)
-    lines = world.world_context().split("\n")
-    assert lines == sorted(set(lines))
-    assert any(line.startswith("the player is in") for line in lines)
-    assert any(" of " in line for line in lines)
     world._process.close()
 
 

@@ -6,15 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from wm_plugin.hosting.episode import EpisodePort
 from wm_plugin.worlds.grid import GridEnvironment, dataset_rows
-from wm_plugin.worlds.metrics import BINS, _bin, episode, summary
+from wm_plugin.worlds.metrics import BINS, _bin, summary
 
 
 def test_an_episode_has_the_figures_of_its_world_and_of_its_host():
     world = GridEnvironment()
     world.reset(**dataset_rows(1)[0])
     world.move("U")
-    figures = episode(world, ["move", "rm -rf"], budget=4, truncated=True, policy_tokens=7, environment_tokens=20)
+    figures = EpisodePort(world).figures(
+        ["move", "rm -rf"], budget=4, truncated=True, policy_tokens=7, environment_tokens=20
+    )
     host = {
         "calls/move": 1,
         "calls/unknown": 1,
@@ -25,8 +28,13 @@ def test_an_episode_has_the_figures_of_its_world_and_of_its_host():
     }
     assert {name: figures[name] for name in host} == host
     world.max_turns = 3
-    assert episode(world, [], budget=None, truncated=False, policy_tokens=0, environment_tokens=0)["budget"] == 3
-    assert episode(world, [], budget=2, truncated=False, policy_tokens=0, environment_tokens=0)["budget"] == 2
+    assert (
+        EpisodePort(world).figures([], budget=None, truncated=False, policy_tokens=0, environment_tokens=0)["budget"]
+        == 3
+    )
+    assert (
+        EpisodePort(world).figures([], budget=2, truncated=False, policy_tokens=0, environment_tokens=0)["budget"] == 2
+    )
     assert (figures["turns"], figures["success"]) == (1, world.success)
 
 

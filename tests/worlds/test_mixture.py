@@ -58,10 +58,7 @@ def test_arguments_of_a_worlds_own_rows():
     [
         ({}, "environments is empty"),
         ({"grit": 1}, "did you mean 'grid'"),
-        (
-            {"forth": {"count": 1, "turns": 3}},
-            "environments.forth does not fit wm_plugin.worlds.forth:dataset_rows",
-        ),
+        ({"forth": {"count": 1, "turns": 3}}, "environments.forth does not fit wm_plugin.worlds.forth:dataset_rows"),
         ({f"{__name__}:Bare": {"count": 1}}, "has no dataset_rows that could take arguments"),
     ],
 )

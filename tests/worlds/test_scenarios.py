@@ -6,12 +6,13 @@ import pytest
 
 from support.openai_server import OpenAIServer
 from wm_plugin.errors import UserError
+from wm_plugin.hosting.episode import EpisodePort
 from wm_plugin.lab.synthesis.scenarios import of_world, write
 from wm_plugin.worlds import scenarios
 from wm_plugin.worlds.kit.protocol import missing_columns, tool_names, world_context_of
 from wm_plugin.worlds.scenarios import Scenario, dataset_rows, staged
 from wm_plugin.worlds.worlds import load
-from wm_plugin.worlds.wrappers.simulated import note_turn, settle, simulated
+from wm_plugin.worlds.wrappers.simulated import simulated
 
 SEED = Scenario(query="Refund order 5.", id="s1", initial_state="Orders: 5, 6", tools=("refund: Refunds an order.",))
 
@@ -94,8 +95,8 @@ def test_a_scenario_is_played_in_a_world_model_and_decided_by_its_own_rule() -> 
             environment = world()
             assert environment.reset(**row) == "A new state."
             assert environment.act("crane") == "Green all over."
-            note_turn(environment, {"role": "assistant", "content": answer})
-            settle([environment])
+            EpisodePort(environment).turn({"role": "assistant", "content": answer})
+            EpisodePort(environment).end()
             assert environment.get_reward() == reward
         system = server.bodies[0]["messages"][0]["content"]
     assert "A new state." in system

@@ -25,7 +25,6 @@ SHARED = {
     "check",
     "from_file",
     "kit",
-    "memory",
     "metrics",
     "mixture",
     "scenarios",

@@ -4,7 +4,6 @@ import re
 import sqlite3
 import subprocess
 import sys
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -112,15 +111,6 @@ def test_a_wrong_answer_ends_the_episode(environment: SqlEnvironment) -> None:
 )
 def test_answers_are_compared_as_numbers_or_names(submission: str, answer: str, right: bool) -> None:
     assert is_right(submission, answer) is right
-
-
-def test_every_task_is_asked_and_the_answers_are_not_all_alike() -> None:
-    rows = dataset_rows(200)
-    questions = {row["prompt"][0]["content"].split("Question: ")[1][:12] for row in rows}
-    assert questions == {one["task"][:12] for one in DATABASES["company"].questions}
-    assert len({row["answer"] for row in rows}) > 80
-    assert {row["database_seed"] % 10 == 0 for row in rows} == {False}
-    assert {row["database_seed"] % 10 for row in dataset_rows(50, held_out=True)} == {0}
 
 
 def test_databases_are_pinned_to_their_seed() -> None:
@@ -449,9 +439,23 @@ def content(seed: int, database: str) -> dict[str, list[tuple[Any, ...]]]:
         }
 
 
-def test_rows_of_the_standard_level_stay_as_they_are() -> None:
-    every = [dataset_rows(30, seed=seed, held_out=held_out) for seed in (0, 1) for held_out in (False, True)]
-    assert hashlib.sha256(json.dumps(every, sort_keys=True).encode()).hexdigest()[:16] == "e85311a503f1bac4"
+ROWS = {"standard": "e85311a503f1bac4", "hard-1": "cec4d1ea1d26b025", "hard-2": "2209cdbc936f4fff"}
+
+
+@pytest.mark.parametrize("level", ROWS)
+def test_rows_stay_as_they_are_and_every_task_is_asked(level: str) -> None:
+    every = [dataset_rows(30, seed, held_out, level) for seed in (0, 1) for held_out in (False, True)]
+    assert hashlib.sha256(json.dumps(every, sort_keys=True).encode()).hexdigest()[:16] == ROWS[level]
+    for rows, held_out in zip(every, (False, True) * 2, strict=True):
+        assert {row["database_seed"] % 10 == 0 for row in rows} == {held_out}
+    of = ["company"] if level == "standard" else OTHERS
+    tasks = {
+        one["task"] for name in of for one in getattr(DATABASES[name], "changes" if level == "hard-2" else "questions")
+    }
+    texts = [row["prompt"][0]["content"].split("\n\n")[1].split(": ", 1)[1] for row in dataset_rows(200, level=level)]
+    for task in tasks:
+        pattern = re.sub(r"\\{\w+\\}", ".+", re.escape(task))
+        assert any(re.fullmatch(pattern, text) for text in texts), task
 
 
 def test_other_databases_are_pinned_to_their_seed() -> None:
@@ -465,75 +469,16 @@ def test_other_databases_are_pinned_to_their_seed() -> None:
 
 
 @pytest.mark.parametrize("level", ["hard-1", "hard-2"])
-def test_harder_rows_and_the_expert(level: str) -> None:
-    rows = dataset_rows(60, seed=1, level=level)
-    assert rows == dataset_rows(60, seed=1, level=level)
-    assert {row["database"] for row in rows} == set(OTHERS)
-    assert {row["level"] for row in rows} == {level}
-    held_out = dataset_rows(20, seed=1, held_out=True, level=level)
-    assert {row["database_seed"] % 10 for row in held_out} == {0}
-    assert 0 not in {row["database_seed"] % 10 for row in rows}
+def test_the_expert_solves_harder_rows(level: str) -> None:
     environment = SqlEnvironment()
-    for row in [*rows, *held_out]:
-        assert len(row["prompt"][0]["content"] + environment.reset(**row)) < 1500
+    for row in [*dataset_rows(40, seed=1, level=level), *dataset_rows(10, seed=1, held_out=True, level=level)]:
+        environment.reset(**row)
         choose = sql.expert()
         while not environment.over:
             tool, arguments = choose(environment)  # type: ignore[misc]
             getattr(environment, tool)(**arguments)
         assert environment.success
         assert environment.metrics["invalid"] == 0
-
-
-def test_every_harder_task_is_asked() -> None:
-    for level, kind in (("hard-1", "questions"), ("hard-2", "changes")):
-        tasks = {one["task"] for name in OTHERS for one in getattr(DATABASES[name], kind)}
-        patterns = {text: re.sub(r"\\{\w+\\}", ".+", re.escape(text)) for text in tasks}
-        questions = [
-            row["prompt"][0]["content"].split("\n\n")[1].split(": ", 1)[1] for row in dataset_rows(80, level=level)
-        ]
-        assert all(any(re.fullmatch(pattern, one) for one in questions) for pattern in patterns.values())
-
-
-JOINS = (
-    "Which author's books",
-    "Which film brought in",
-    "How many customers have more money in savings",
-    "How much money was transferred from customers in",
-)
-
-
-def test_answers_of_joins_against_plain_loops() -> None:
-    checked = 0
-    for row in dataset_rows(200, seed=2, level="hard-1"):
-        question = row["prompt"][0]["content"].split("Question: ")[1].strip()
-        if not question.startswith(JOINS):
-            continue
-        checked += 1
-        there = content(row["database_seed"], row["database"])
-        if question.startswith("Which author's books"):
-            author = {book: name for book, _, name, _ in there["books"]}
-            counts = Counter(author[book] for _, book, *_ in there["loans"])
-            assert counts.most_common(1)[0][0] == row["answer"]
-            assert len(counts) == 1 or counts.most_common(2)[1][1] < counts.most_common(1)[0][1]
-        elif question.startswith("Which film brought in"):
-            money = Counter[int]()
-            for _, film, _, _, price, sold in there["screenings"]:
-                money[film] += price * sold
-            titles = {film: title for film, title, *_ in there["films"]}
-            assert titles[money.most_common(1)[0][0]] == row["answer"]
-        elif question.startswith("How many customers have more money in savings"):
-            held = Counter[int]()
-            for _, customer, kind, balance in there["accounts"]:
-                held[customer] += balance if kind == "savings" else -balance
-            assert sum(value > 0 for value in held.values()) == int(row["answer"])
-        else:
-            city = question.split(" in ")[1].split(" to ")[0]
-            homes = {number: home for number, _, home in there["customers"]}
-            of = {number: homes[customer] for number, customer, *_ in there["accounts"]}
-            assert int(row["answer"]) == sum(
-                amount for _, giver, taker, amount, _ in there["transfers"] if of[giver] == city != of[taker]
-            )
-    assert checked > 20
 
 
 CHANGE = {

@@ -1,5 +1,4 @@
 import random
-import sys
 from collections import Counter
 
 import pytest
@@ -7,10 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.examples import examples
-from wm_plugin.errors import MissingExtraError, UserError
+from wm_plugin.errors import UserError
 from wm_plugin.worlds import taxi
-from wm_plugin.worlds.agents import play
-from wm_plugin.worlds.agents.scripted import scripted
 
 REAL = pytest.importorskip("gymnasium").make("Taxi-v4").unwrapped
 
@@ -141,7 +138,6 @@ def test_moves_and_pickups_are_those_of_the_gymnasium_environment() -> None:
             assert environment._number == state
 
 
-@pytest.mark.host
 def test_the_expert_wins_every_level_by_the_shortest_way() -> None:
     rows = [*taxi.dataset_rows(240), *taxi.dataset_rows(60, held_out=True)]
     for number, row in enumerate(rows):
@@ -149,15 +145,12 @@ def test_the_expert_wins_every_level_by_the_shortest_way() -> None:
         plan = taxi.solve(row["state"]) or []
         if number % 5 == 0:
             assert len(plan) == naive_shortest(naive_of(row["state"]))
-            played = play(taxi.TaxiEnvironment(), row, scripted(taxi.expert(per_turn)), max_turns=30)
-            assert (played.success, played.reward) == (True, 1.0)
-            assert played.metadata["figures"] == {
-                "success": 1.0,
-                "turns": -(-len(plan) // per_turn),
-                "actions": len(plan),
-                "effective": len(plan),
-                "invalid": 0.0,
-            }
+            played, choose = taxi.TaxiEnvironment(), taxi.expert(per_turn)
+            played.reset(**row)
+            while not played.over:
+                played.act(choose(played)[1]["actions"])
+            assert (played.success, played.turns) == (True, -(-len(plan) // per_turn))
+            assert played.metrics == {"actions": len(plan), "effective": len(plan), "invalid": 0}
         environment = taxi.TaxiEnvironment()
         environment.reset(**row)
         assert environment.act("; ".join(plan)).endswith("!")
@@ -200,13 +193,3 @@ def test_a_passenger_is_set_down_nowhere_else() -> None:
 def test_a_state_that_no_episode_starts_in_is_refused(state: object) -> None:
     with pytest.raises(UserError, match="column `state`"):
         taxi.TaxiEnvironment().reset(state)  # type: ignore[arg-type]
-
-
-def test_without_gymnasium_the_taxi_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "gymnasium.envs.toy_text.taxi", None)
-    for function in (taxi._taxi, taxi.start_states):
-        function.cache_clear()
-    with pytest.raises(MissingExtraError, match=r"pip install .*\[taxi\]"):
-        taxi.TaxiEnvironment().reset(1)
-    with pytest.raises(MissingExtraError, match=r"pip install .*\[taxi\]"):
-        taxi.dataset_rows(1)

@@ -6,7 +6,8 @@ from typing import Any, Literal
 
 import pytest
 
-from wm_plugin.errors import UserError, install
+from wm_plugin.errors import MissingExtraError, UserError, install
+from wm_plugin.registry import import_object
 from wm_plugin.worlds import Needs
 from wm_plugin.worlds.worlds import World, load, wander
 
@@ -158,3 +159,29 @@ def test_what_is_missing_is_said_with_the_way_to_get_it() -> None:
     assert Needs(None, ("json.no_such",)).missing() == [
         "json.no_such (no extra brings it: docs/environments.md says how to get it)"
     ]
+
+
+EXTRAS = {
+    "maze": ("mazelib.generate.Prims", ["maze:_mazelib"], {"board": "###\n#AG\n###"}, "###\n#.P\n###!"),
+    "sokoban": ("reasoning_gym.games.contrib.sokoban.src.generator", [], {"board": "PBG"}, ".P*!"),
+    "taxi": ("gymnasium.envs.toy_text.taxi", ["taxi:_taxi", "taxi:start_states"], None, ""),
+    "docs": ("bm25s", ["docs.pages:index"], None, ""),
+}
+
+
+@pytest.mark.parametrize("name", EXTRAS)
+def test_without_its_package_a_world_names_the_extra(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    package, caches, row, text = EXTRAS[name]
+    world = load(name)
+    row = row or world.rows(1)[0]
+    monkeypatch.setitem(sys.modules, package, None)
+    for path in caches:
+        import_object(f"wm_plugin.worlds.{path}", field="").cache_clear()
+    environment = world.make()
+    if text:  # only making levels needs the package
+        environment.reset(**row)
+        assert getattr(environment, world.spec.tools[0])("push right" if name == "sokoban" else "R") == text
+    with pytest.raises(MissingExtraError, match=rf"pip install .*\[{'search' if name == 'docs' else name}\]"):
+        world.rows(1) if text else environment.reset(**row)
+    for path in caches:
+        import_object(f"wm_plugin.worlds.{path}", field="").cache_clear()

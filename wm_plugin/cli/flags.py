@@ -26,7 +26,11 @@ if TYPE_CHECKING:
     from wm_plugin.worlds.worlds import World
 
 MAX_ROWS = 1_000_000  # they are made before the first is played
-Host = Literal["trl", "verl"]
+Host = Annotated[
+    Literal["trl", "verl"], Parameter(help="Whose error messages an agent reads after a call that failed.")
+]
+WorldName = Annotated[str, Parameter(help="A world by name (wm env list), or as package.module:Class.")]
+PromptsName = Annotated[str, Parameter(help="The prompts that the world model was trained with.")]
 Names = Annotated[list[str], Parameter(consume_multiple=True)]  # --flag A B C
 
 
@@ -63,6 +67,15 @@ class Batching(Options):
 
     batch_size: Whole = option("Outputs at once, of a model in this process.", default=64, ge=1)
     concurrency: Whole = option("Requests at once, to a server.", default=32, ge=1)
+
+    def sampling(self, temperature: float, max_new_tokens: int) -> "Sampling":
+        """How another model writes, as many answers at once."""
+        return Sampling(
+            temperature=temperature,
+            max_new_tokens=max_new_tokens,
+            batch_size=self.batch_size,
+            concurrency=self.concurrency,
+        )
 
 
 class Requests(Options):
@@ -263,7 +276,7 @@ class PolicyFlags(Sampling, _Who):
         default=None,
     )
     max_turns: Whole | None = option("Longest episode, in turns; a world may end it earlier.", default=None, ge=1)
-    host: Host = option("Whose error messages the agent reads after a failed call.", default="trl")
+    host: Host = "trl"
     workers: Whole = option("Processes, for random and expert.", default=1, ge=1)
     timeout: Number | None = option(
         "Longest time for an episode, in seconds, after which it is lost (default: 600 for random and expert, else no limit).",

@@ -2,15 +2,13 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from shutil import which
 from typing import Any
 
 from wm_plugin.cli.masks import CountFlags
 from wm_plugin.cli.output import prints
-from wm_plugin.data.outputs import PREFIX, atomic, check_apart, check_out, write_text
+from wm_plugin.data.outputs import check_apart, write_text
 from wm_plugin.errors import UserError
 
-_FORMS = (".html", ".png", ".csv", ".json")
 _SAMPLES = 2  # rollouts of a file that are shown
 
 
@@ -58,7 +56,6 @@ def report(
     metric: list[str] | None = None,
     out: list[str] | None = None,
     title: str = "",
-    dark: bool = False,
     count: CountFlags = CountFlags(),
 ) -> dict[str, Any]:
     """Make a page of training runs, evaluations and rollouts: curves, tables, predictions.
@@ -75,7 +72,7 @@ def report(
 
     ```
     wm report runs/echo_seed0 runs/echo_seed1 runs/grpo_seed0 --out report.html
-    wm report --arm 'echo=runs/echo_*' --arm 'plain=runs/grpo_*' evals/ --out report.html --out report.png
+    wm report --arm 'echo=runs/echo_*' --arm 'plain=runs/grpo_*' evals/ --out report.html --out report.csv
     wm report runs/ --metric 'reward' --metric 'echo/*' --out report.csv
     ```
 
@@ -84,12 +81,13 @@ def report(
         arm: NAME=PATTERN: runs that are one line, chosen among the PATHS, else read, too (repeatable).
         against: The arm that others are compared with (default: the first).
         metric: Only the training metrics that fit this pattern (repeatable).
-        out: X.html, X.png (needs Chromium), X.csv or X.json (repeatable); or a folder, for all of them.
+        out: X.html, X.csv or X.json (repeatable); or a folder, for all of them.
         title: The page's heading.
-        dark: The PNG in dark colours; the page has those of its reader.
     """
-    outs, folder = _outs(out or ())  # before imports of many seconds
-    from wm_plugin.lab.report import compared, export, overview, picture, sources, training
+    from wm_plugin.lab.report.outs import files_of
+
+    outs, folder = files_of(out or ())  # before imports of many seconds
+    from wm_plugin.lab.report import compared, export, overview, sources, training
     from wm_plugin.lab.report.arms import parse
     from wm_plugin.runtime.page import check_extra
 
@@ -101,10 +99,9 @@ def report(
         raise UserError(
             "name runs, evaluations or rollouts: wm report runs/mine --out report.html; see wm report --help"
         )
-    if any(path.suffix in (".html", ".png") for path in outs):
+    with_page = any(path.suffix == ".html" for path in outs)
+    if with_page:
         check_extra("the report")
-    if any(path.suffix == ".png" for path in outs):
-        picture.find_browser()
     targets = {f"--out {path}": path for path in outs}
     check_apart([*named, count.tokenizer, count.config, count.chat_template], targets)
     inputs = sources.collect(named)
@@ -116,7 +113,7 @@ def report(
     if folder:
         folder.mkdir(parents=True, exist_ok=True)
     page = ""
-    if any(path.suffix in (".html", ".png") for path in outs):
+    if with_page:
         from wm_plugin.lab.report import render
 
         samples, masked = _samples(count, view.files), bool(count.tokenizer)
@@ -127,12 +124,9 @@ def report(
             write_text(path, page)
         elif path.suffix == ".csv":
             write_text(path, export.to_csv(view.arms, view.measured, view.compared))
-        elif path.suffix == ".json":
+        else:
             values = export.as_dict(view.arms, view.measured, rollouts, view.compared)
             write_text(path, export.to_json(values))
-        else:
-            with atomic(path) as unfinished:
-                picture.take(page, unfinished, "dark" if dark else "light")
     columns = training.columns(view.arms)
     return {
         "arms": [
@@ -168,59 +162,6 @@ def _samples(count: CountFlags, rollouts: Sequence[Any]) -> list[Any]:
             count.inspect(first(read_rows(Path(one.place)), _SAMPLES)[0], config), 1
         )
     ]
-
-
-def _outs(names: Sequence[str]) -> tuple[list[Path], Path | None]:
-    """The files to write, and the folder that is to be made for them.
-
-    Raises:
-        UserError: one cannot be written, or a folder holds something else than a report.
-    """
-    outs: list[Path] = []
-    folder = None
-    for name in names:
-        path = Path(name)
-        if path.suffix in _FORMS:
-            check_out(path)
-            outs.append(path)
-        elif path.suffix or folder:
-            raise UserError(
-                f"--out {name}: write a name that ends in {', '.join(_FORMS)}, or one folder without an ending"
-            )
-        else:
-            folder = path
-            outs += _in_folder(path)
-    if len(set(outs)) < len(outs):
-        raise UserError("--out names a file twice")
-    return outs, folder
-
-
-def _in_folder(folder: Path) -> list[Path]:
-    """The files of a report in a folder that is new, empty, or holds an earlier one; the PNG where there is Chromium."""
-    from wm_plugin.lab.report.picture import BROWSERS
-
-    files = [folder / f"report{form}" for form in _FORMS]
-    try:
-        is_there = folder.is_dir()
-        there = [path for path in folder.iterdir() if not path.name.startswith(PREFIX)] if is_there else []
-    except (OSError, ValueError) as error:
-        raise UserError(f"--out {folder}: cannot be used ({getattr(error, 'strerror', None) or error})") from None
-    for path in files if is_there else [folder]:
-        check_out(path)
-    if there and (any(path not in files for path in there) or not _is_ours(folder / "report.json")):
-        raise UserError(f"--out {folder}: holds something else than a report; name another folder, or a file")
-    return files if any(map(which, BROWSERS)) else [path for path in files if path.suffix != ".png"]
-
-
-def _is_ours(path: Path) -> bool:
-    from wm_plugin.lab.report.export import FORMAT
-
-    try:
-        with path.open("rb") as file:
-            value = file.read(200)
-    except OSError:
-        return False
-    return f'"format": "{FORMAT}"'.encode() in value
 
 
 def _last(last: tuple[float, tuple[float, float] | None, int] | None) -> dict[str, Any] | None:

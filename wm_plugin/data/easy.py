@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import IO, Any
 
 from wm_plugin.client.predict import Predictor
-from wm_plugin.data.compact import compact
 from wm_plugin.data.draws import uniform
 from wm_plugin.data.errors import RowError
 from wm_plugin.data.outputs import atomic, check_apart, check_derived, check_out
@@ -25,7 +24,7 @@ from wm_plugin.data.prompts import Prompts, load, render, target
 from wm_plugin.data.schema import Transition
 from wm_plugin.data.scores import NO_MODEL, Reward, real_valued, score
 from wm_plugin.data.transitions import transitions_in
-from wm_plugin.data.write import holds
+from wm_plugin.data.write import holds, write_transitions
 from wm_plugin.errors import UserError
 from wm_plugin.options import Number, Options, Whole, option
 from wm_plugin.registry import import_object
@@ -264,13 +263,10 @@ def write_filtered(
                 yield transition
 
     with (
-        atomic(out) as unfinished,
-        atomic(scores_path(out), check=lambda: check_scores(out)) as unfinished_scores,
-        unfinished.open("wb") as file,
-        unfinished_scores.open("w", encoding="utf-8") as scores,
+        atomic(scores_path(out), check=lambda: check_scores(out)) as unfinished,
+        unfinished.open("w", encoding="utf-8") as scores,
     ):
-        for line in compact(remaining(scores)):
-            file.write(line.to_bytes() + b"\n")
+        write_transitions(remaining(scores), out)
     return report
 
 

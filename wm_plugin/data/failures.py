@@ -36,7 +36,7 @@ FAILURES = (
 _FAILED = re.compile(
     r"\b(error|exception|traceback|fail(ed|ure)?|timed? ?out|try again|busy|unavailable)\b", re.IGNORECASE
 )
-# What is said of an action that cannot be one: its form is wrong, or there is no such tool.
+# Complaints about an action of a wrong form, or of an unknown tool.
 _GARBAGE = re.compile(
     r"\b(invalid|malformed|bad|incomplete) (json\b|(tool|function)[ _]calls?\b"
     r"|(arguments?|parameters?|params|input) (for|to|of|in)\b)"
@@ -53,7 +53,7 @@ _GARBAGE = re.compile(
     re.IGNORECASE,
 )
 _UNKNOWN = re.compile(r"\b(tool|function|action)\b", re.IGNORECASE)
-_BEGINNING = 300  # characters of an observation: a complaint comes first, and what a program wrote goes on
+_BEGINNING = 300  # characters of an observation: a complaint comes first
 
 
 def domain_of(trajectory: Trajectory) -> str:

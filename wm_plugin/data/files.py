@@ -277,9 +277,7 @@ def parse(row: int, line: bytes) -> Record:
         reason, kind = f"not JSON: {error.msg} at character {error.pos}", "not JSON"
     except ValueError as error:
         reason, kind = str(error), "out of bounds"
-    line = (
-        line[:_RAW] if len(line) > LARGEST // 8 else line
-    )  # escaped, the whole must still be read as one of our rejects
+    line = line[:_RAW] if len(line) > LARGEST // 8 else line  # a rejected row must be read as one line, too
     return Record(row, error=RowError(reason, kind), raw=line.decode(errors="backslashreplace").rstrip("\r\n"))
 
 

@@ -16,7 +16,7 @@ from wm_plugin.untrusted import number
 
 # Observations that answer an invalid action, where the source does not count these.
 INVALID = (r"^nothing happens\.?(\n|$)", r"^(unknown|invalid|illegal) action\b", r"^no known action matches")
-# How our own worlds count invalid actions in words, where a call has several.
+# How the package's worlds count invalid actions in words, where a call has several.
 SOME = re.compile(r"Invalid: (\d{1,9}) of (\d{1,9})(?:\n|$)")
 
 
@@ -67,8 +67,8 @@ TURN_FILTERS: dict[str, Callable[[Trajectory], list[Turn]]] = {
     "no_change": _no_change,
 }
 NAMES = (*TURN_FILTERS, "invalid_actions", "environment_failures", *TRAJECTORY_FILTERS, "duplicates")
-# The filters that a method does without. RWML drops invalid actions. Word2World trains on episodes as they come, won and lost,
-# with failed actions: when nothing happens is a part of the world. Qwen-AgentWorld learns how worlds refuse, too.
+# The filters that a method does without. RWML drops invalid actions. Word2World trains on episodes as they come: that nothing
+# happens is a part of the world. Qwen-AgentWorld learns how worlds refuse, too.
 METHODS: dict[str, tuple[str, ...]] = {"rwml": (), "word2world": NAMES, "agentworld": ("invalid_actions",)}
 
 

@@ -5,9 +5,13 @@ dump, a JSON object:
 
     {"tools": {"*": [schemas]},          every row's; or by name those of the rows whose column `wm_tools` says so
      "rewards": {"column": weight}}      TRL's columns of rewards
+
+They lack, too, which results the host made up where a call failed: an unknown tool, arguments that do not fit, an exception. A
+dump has their text alone: TRL writes an exception as `{'error': text}`, which a tool's own dict of that form looks like, too.
 """
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from wm_plugin.data.files import open_file
 from wm_plugin.data.outputs import write_text
-from wm_plugin.data.schema import Action, Tools, Trajectory, Transition
+from wm_plugin.data.schema import Action, Fields, Tools, Trajectory, Transition
 from wm_plugin.errors import UserError
 from wm_plugin.untrusted import loads, number
 
@@ -29,6 +33,14 @@ LARGEST = 1 << 24  # bytes of the file
 WARNING = (
     "call tools and carry no tool schemas, so that their prompts are not those of training; add the schemas with wm data "
     "convert --tools package.module:function or --environment NAME"
+)
+
+# the text of {"error": text}, as Python writes it
+_ERROR = re.compile(r"""\{'error': (?:'[^'\\\n]*(?:\\.[^'\\\n]*)*'|"[^"\\\n]*(?:\\.[^"\\\n]*)*")\}""")
+_VERL = (
+    "Unknown function '{}'. Available tools: [",
+    "Invalid JSON in arguments for '{}': ",
+    "Error executing tool '{}': ",
 )
 
 Schemas = Sequence[Mapping[str, Any]]
@@ -130,3 +142,27 @@ def _actions(item: Trajectory | Transition) -> Iterator[Action]:
     if isinstance(item, Transition):
         return iter([item.action])
     return (turn.action for turn in item.turns if turn.actor == "agent")
+
+
+def is_trls(text: str) -> bool:
+    """Tell whether a result has the form of a failed call under TRL."""
+    return bool(_ERROR.fullmatch(text))
+
+
+def is_verls(text: str, tool: str) -> bool:
+    """Tell whether a result of a call of `tool` is verl's text of a failed call."""
+    return any(text.startswith(beginning.format(tool)) for beginning in _VERL)
+
+
+def marked(turns: list[Fields], host: str) -> list[Fields]:
+    """Mark the results in a host's dump that the host made up, as `wm env rollout` does."""
+    for turn in turns:
+        calls: list[Any] = turn["action"].get("calls", [])
+        for observation in turn["observations"]:
+            place, text = observation.get("call"), observation["text"]
+            if place is None:
+                continue
+            if is_trls(text) if host == "trl" else is_verls(text, calls[place]["name"]):
+                observation["error"] = True
+                observation["data"] = {**observation.get("data", {}), "actions": 1, "invalid": 1}
+    return turns

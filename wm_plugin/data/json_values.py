@@ -5,7 +5,7 @@ from typing import Any
 
 from wm_plugin.untrusted import deeper, measure
 
-DEEPEST = 200  # levels of a JSON value: pydantic writes no more than 255, and our own come on top
+DEEPEST = 200  # levels of a JSON value: pydantic writes 255, and a record has levels of its own
 _SIMPLE = frozenset({str, int, bool, type(None)})
 
 

@@ -307,7 +307,7 @@ _MODELS: tuple[type[Kind], ...] = (RwmlSft, Rwml, Word2World, AgentWorldSft, Age
 KINDS = {model.name: model for model in _MODELS}
 _NO_WORLD_CONTEXT = "{kind} is what the agent saw, which has no world context: leave it out"
 _TAKES_ALL = "{kind} takes every trajectory: a threshold and a number a task are for rft"
-# What an option's refusal says, by option.
+# Why a kind refuses an option.
 _REFUSED = {
     "prompts": "{kind} has no prompts: leave them out",
     "history": "{kind} has no history: leave it out",

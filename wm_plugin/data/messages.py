@@ -12,9 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from wm_plugin.data.errors import RowError
-from wm_plugin.data.fields import Fields
 from wm_plugin.data.json_values import DEEPEST, too_deep
-from wm_plugin.data.schema import Action, Actor
+from wm_plugin.data.schema import Action, Actor, Fields
 from wm_plugin.data.thoughts import joined, split
 from wm_plugin.errors import shown
 from wm_plugin.tokens.message import Message

@@ -26,7 +26,7 @@ from wm_plugin.data.transitions import holds_transitions, identity
 from wm_plugin.data.write import SUFFIXES, write
 from wm_plugin.errors import UserError, shown
 
-_NAMES = 40  # of columns that a line has room for, and letters of one
+MAX_LISTED_NAMES = 40  # columns in an error, and characters of one
 _Drawn = tuple[str, int, Any]  # its rank, its place in the file, and itself
 
 
@@ -181,7 +181,6 @@ def _rank(seed: int | str, name: str) -> str:
 
 def _listed(names: Sequence[str]) -> str:
     """Write the names of columns as a line has room for them."""
-    more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
-    return (
-        ", ".join(name if name.isprintable() and len(name) < _NAMES else shown(name) for name in names[:_NAMES]) + more
-    )
+    most = MAX_LISTED_NAMES
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(name if name.isprintable() and len(name) < most else shown(name) for name in names[:most]) + more

@@ -19,6 +19,7 @@ from wm_plugin.data.json_values import checked, finite
 
 VERSION = 1  # of our own files; a later version is refused
 
+Fields = dict[str, Any]  # of a record, before they are validated; the records in it are dicts too
 Kind = Literal["tool", "user", "environment"]
 Actor = Literal["agent", "user"]
 
@@ -114,7 +115,7 @@ class Context(Record):
     initial_state: str = ""  # the first observation, or the user's first message
     demonstrations: tuple[str, ...] = ()
     simulation_instruction: str = ""
-    # For the world model alone: no agent and no judge sees these (`trajectories.hidden`).
+    # For the world model alone: no agent and no judge sees these (`data.hidden`).
     world_context: str = ""  # the hidden state before the first turn: the data
     permissions: str = ""  # who may do what
     availability: str = ""  # which services, tools and goods are there, and which are not

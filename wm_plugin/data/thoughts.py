@@ -9,8 +9,7 @@ no tags.
 * Inside `<tool_call>…</tool_call>` neither counts: it is an argument.
 """
 
-from wm_plugin.data.fields import Fields
-from wm_plugin.data.schema import Action
+from wm_plugin.data.schema import Action, Fields
 
 OPEN, CLOSE = "<think>", "</think>"
 _CALL, _CALL_END = "<tool_call>", "</tool_call>"

@@ -24,8 +24,8 @@ from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.objectives.information import statistics
 
 SAMPLINGS = ("all", "one", "bench")
-_BENCH = 5  # the first, the last and three uniform ones
-_HALF = 0.5  # of which so many are kept
+_BENCH = 5  # turns: the first, the last and three uniform ones
+_HALF = 0.5  # the share of them that is kept
 
 
 def expand(

@@ -84,7 +84,7 @@ def _masked(observation: Observation) -> Observation:
     if observation.kind != "tool" or observation.data.get("schema") is True:  # a schema has no schema
         return observation
     schema = schema_of(observation.text)
-    if schema is None:  # in our own rollouts a last line may say that the episode is over
+    if schema is None:  # `wm env rollout` may write a last line that the episode is over
         result, _, closing = observation.text.rpartition("\n")
         schema = schema_of(result) if schema_of(closing) is None else None
         if schema is None:

@@ -20,15 +20,13 @@ from trl.experimental.async_grpo.async_rollout_worker import _AsyncRolloutLoop, 
 
 from wm_plugin.data.turn_texts import categories
 from wm_plugin.errors import UserError
+from wm_plugin.hosting.episode import EpisodePort
 from wm_plugin.objectives.weigh import without_variance
 from wm_plugin.tokens.chat import Chat, make_locator
 from wm_plugin.tokens.message import Message
 from wm_plugin.tokens.spans import Ending, Origin, SpanError, ToolBlock, block_spans, ending
 from wm_plugin.trl.rollout import CallRecorder, called, parsing_within_bounds, unanswered
-from wm_plugin.worlds.metrics import CONTROL, CONTROLLED, PREFIX, SHARES, episode, summary
-from wm_plugin.worlds.wrappers.control import begin_turn
-from wm_plugin.worlds.wrappers.rewarded import note_unanswered
-from wm_plugin.worlds.wrappers.simulated import hears_turns, note_turn, settle
+from wm_plugin.worlds.metrics import CONTROL, CONTROLLED, PREFIX, SHARES, summary
 
 if TYPE_CHECKING:
     from trl.experimental.async_grpo.async_rollout_worker import (
@@ -37,24 +35,27 @@ if TYPE_CHECKING:
 else:
     _Host = object
 
-_PROMPTS: ContextVar[list[list[int]]] = ContextVar(
-    "prompts"
-)  # of each turn of a conversation, which is a task of its own
-
-_WORLD: ContextVar[Any] = ContextVar("world")  # of a conversation
-
 
 @dataclass
-class _Heard:
-    """A conversation in an environment that hears turns: its tools, the ids of its last turn, and what was observed last."""
+class _Conversation:
+    """A conversation that runs, in a task of its own.
 
-    environment: Any
+    Attributes:
+        tools: as the host parses answers with.
+        port: of its environment; None if it has none.
+        prompts: the token ids of each turn's prompt.
+        ids: of the last turn.
+        results: what was observed last.
+    """
+
     tools: Any
-    turn: tuple[list[int], list[int]] = field(default_factory=lambda: ([], []))
+    port: EpisodePort | None
+    prompts: list[list[int]] = field(default_factory=list)
+    ids: list[int] = field(default_factory=list)
     results: list[str] = field(default_factory=list)
 
 
-_HEARD: ContextVar[_Heard | None] = ContextVar("heard")
+_conversation: ContextVar[_Conversation | None] = ContextVar("wm_conversation", default=None)
 
 
 class Facts(NamedTuple):
@@ -102,44 +103,45 @@ class WorldModelRolloutMixin(_Host):
             super().run()
 
     async def _generate_one_turn(self, prompt_ids: list[int]) -> Any:
-        if (prompts := _PROMPTS.get(None)) is not None:
-            prompts.append(prompt_ids)
-        begin_turn(_WORLD.get(None))
         result = await super()._generate_one_turn(prompt_ids)
-        if (conversation := _HEARD.get(None)) is not None:
-            conversation.turn = prompt_ids, result[0]
+        if (conversation := _conversation.get()) is not None:
+            conversation.prompts.append(prompt_ids)
+            conversation.ids = result[0]
         return result
 
     async def _execute_tool_calls(self, tool_calls: Any, tool_dict: Any) -> Any:
-        conversation = _HEARD.get(None)
-        if conversation is None:
+        conversation = _conversation.get()
+        port = None if conversation is None else conversation.port
+        if conversation is None or port is None or not port.is_turn_aware:
             return await super()._execute_tool_calls(tool_calls, tool_dict)
-        prompt_ids, ids = conversation.turn
-        message = parse_response(self.tokenizer, ids, prefix=prompt_ids, tools=conversation.tools)  # the host's, again
-        note_turn(conversation.environment, message, results=conversation.results)
+        prompt, tools = conversation.prompts[-1], conversation.tools
+        message = parse_response(self.tokenizer, conversation.ids, prefix=prompt, tools=tools)  # the host's, again
+        port.turn(message, conversation.results)
         found = await super()._execute_tool_calls(tool_calls, tool_dict)
         conversation.results = [str(one["content"]) for one in found[0]]
         return found
 
     async def _generate_one(self, prompt: Any, tool_dict: Any, tools: Any, group_id: int = 0) -> Any:
-        prompts: list[list[int]] = []
-        _PROMPTS.set(prompts)
-        calls, environment = CallRecorder(), _environment(tool_dict)
-        _WORLD.set(environment)
-        conversation = _Heard(environment, tools) if hears_turns(environment) else None
-        _HEARD.set(conversation)
-        (watched,) = calls.wrap([tool_dict], [environment])
+        environment = _environment(tool_dict)
+        port = None if environment is None else EpisodePort(environment)
+        conversation = _Conversation(tools, port)
+        _conversation.set(conversation)
+        calls = CallRecorder()
+        (watched,) = calls.wrap([tool_dict], [] if port is None else [port])
         result = await super()._generate_one(prompt, watched, tools, group_id)
         completion, completion_ids, rows, *_ = result
-        if conversation is not None:
+        if port is not None:
+            limit = self.max_tool_calling_iterations
+            limit = sys.maxsize if limit is None else limit
+            answers = unanswered(completion, port, calls.outcomes.get(0, ()), limit)
             if completion and completion[-1]["role"] == "assistant":
-                note_turn(environment, completion[-1], results=conversation.results, executed=0)
-            await asyncio.to_thread(settle, [environment])
+                port.turn(completion[-1], conversation.results, executed=0)
+            await asyncio.to_thread(port.end, answers)
         how = ending(completion_ids, None, end_ids=self._wm_end_ids, limit=None)
         origins: list[list[Origin]] = [[] for _ in rows]
         problem = None
         try:
-            for place, start, block, turn, results in self._wm_blocks(prompts, completion, rows):
+            for place, start, block, turn, results in self._wm_blocks(conversation.prompts, completion, rows):
                 (ranges,) = self._wm_locator.locate([block])
                 failed = [calls.failed(0, message) for message in results]
                 kinds = categories(turn, results)
@@ -153,8 +155,8 @@ class WorldModelRolloutMixin(_Host):
         names = called(completion)
         for row, own in zip(rows, origins, strict=True):
             row.wm_facts = Facts(tuple(origin.pack() for origin in own), False, len(names), problem)
-        if environment is not None:
-            self._wm_note_episode(environment, calls, names, result, how, [one for own in origins for one in own])
+        if port is not None:
+            self._wm_log_episode(port, names, result, how, [one for own in origins for one in own])
         return result
 
     def _wm_blocks(
@@ -189,27 +191,15 @@ class WorldModelRolloutMixin(_Host):
             holding = (place for place, row in enumerate(rows) if row.input_ids[: len(prompt_ids)] == prompt_ids)
             yield next(holding, None), start, ToolBlock(tools, contents, ids), turn, results
 
-    def _wm_note_episode(
-        self,
-        environment: Any,
-        calls: CallRecorder,
-        names: list[str],
-        result: tuple[Any, ...],
-        how: Ending,
-        origins: list[Origin],
+    def _wm_log_episode(
+        self, port: EpisodePort, names: list[str], result: tuple[Any, ...], how: Ending, origins: list[Origin]
     ) -> None:
-        """Tell the environment's reward of answers without an action, and log the episode's figures."""
-        completion, completion_ids, *_ = result
-        limit = self.max_tool_calling_iterations
-        outcomes = calls.outcomes.get(0, ())
-        answers = unanswered(completion, environment, outcomes, sys.maxsize if limit is None else limit)
-        note_unanswered(environment, answers)
-        figures = episode(
-            environment,
+        """Log the episode's figures."""
+        figures = port.figures(
             names,
-            budget=limit,
+            budget=self.max_tool_calling_iterations,
             truncated=how is Ending.TRUNCATED,
-            policy_tokens=len(completion_ids),
+            policy_tokens=len(result[1]),
             environment_tokens=sum(origin.span.end - origin.span.start for origin in origins),
         )
         # pairs, whose sums the host divides: numbers it sums or takes the largest of, by a "total" or "max" in a tool's name

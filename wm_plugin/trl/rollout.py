@@ -15,6 +15,8 @@ from typing import Any
 
 from wm_plugin.data.json_values import DEEPEST, too_deep
 from wm_plugin.data.turn_texts import categories
+from wm_plugin.hosting.episode import EpisodePort
+from wm_plugin.hosting.world import tool_methods
 from wm_plugin.objectives.echo import EchoConfig
 from wm_plugin.objectives.weigh import origins_of_tokens
 from wm_plugin.tokens.message import Message
@@ -35,10 +37,6 @@ from wm_plugin.tokens.spans import (
 )
 from wm_plugin.trl import _compat
 from wm_plugin.untrusted import encodable
-from wm_plugin.worlds.kit.protocol import tool_methods
-from wm_plugin.worlds.wrappers.control import begin_turn
-from wm_plugin.worlds.wrappers.rewarded import is_waiting
-from wm_plugin.worlds.wrappers.simulated import hears_turns, note_turn
 
 
 @contextmanager
@@ -77,19 +75,6 @@ class Outcome(Enum):
     LATE = "late"  # it raised otherwise
 
 
-class _ByTurn(list[dict[str, Callable]]):
-    """{name: tool} of each row: where a row's are taken, a turn of its environment begins."""
-
-    def __init__(self, environments: Sequence[Any]) -> None:
-        super().__init__()
-        self._environments = environments
-
-    def __getitem__(self, row: Any) -> Any:
-        if self._environments and isinstance(row, int):
-            begin_turn(self._environments[row])
-        return super().__getitem__(row)
-
-
 class CallRecorder:
     """Remembers which tool calls raised.
 
@@ -107,20 +92,19 @@ class CallRecorder:
         self.outcomes: dict[int, list[Outcome]] = {}  # of each row's calls of tools that there are, turn after turn
 
     def wrap(
-        self, dicts: Sequence[Mapping[str, Callable]], environments: Sequence[Any] = (), *, begins_turns: bool = False
+        self, dicts: Sequence[Mapping[str, Callable]], ports: Sequence[EpisodePort] = ()
     ) -> list[dict[str, Callable]]:
         """The host's {name: tool} of each row, with every tool watched, and its results as texts that can be tokenized.
 
         Args:
-            environments: the rows', if there are any.
-            begins_turns: the host takes a row's tools from the list once a turn, which tells its environment of the turn.
+            ports: of the rows' environments, if there are any.
         """
-        wrapped: list[dict[str, Callable]] = _ByTurn(environments) if begins_turns else []
+        wrapped: list[dict[str, Callable]] = []
         for row, tools in enumerate(dicts):
             self._known.setdefault(row, set()).update(tools)
             self.outcomes.setdefault(row, [])
-            environment = environments[row] if environments else None
-            wrapped.append({name: self._watch(row, name, tool, environment) for name, tool in tools.items()})
+            port = ports[row] if ports else None
+            wrapped.append({name: self._watch(row, name, tool, port) for name, tool in tools.items()})
         return wrapped
 
     def failed(self, row: int, message: Message) -> bool:
@@ -132,7 +116,7 @@ class CallRecorder:
                 return True
         return row in self._known and message["name"] not in self._known[row]
 
-    def _watch(self, row: int, name: str, tool: Callable, environment: Any) -> Callable:
+    def _watch(self, row: int, name: str, tool: Callable, port: EpisodePort | None) -> Callable:
         outcomes = self.outcomes[row]
 
         def note(error: BaseException, waited: bool) -> None:
@@ -152,7 +136,7 @@ class CallRecorder:
 
         def call(*args: Any, **kwargs: Any) -> Any:
             self.before()
-            waited = is_waiting(environment)
+            waited = port is not None and port.is_waiting
             try:
                 result = tool(*args, **kwargs)
             except Exception as error:
@@ -175,30 +159,30 @@ class CallRecorder:
 
 
 class Turns:
-    """Tells the environments of a batch that hear turns of the turns of their completions, each once and before its calls run, so
-    that the world model is asked about all completions of an iteration together.
+    """Tells the environments of a batch of the turns of their completions, each once and before its calls run, so that a world
+    model is asked about all completions of an iteration together.
 
     Args:
-        environments: of the rows.
+        ports: of the rows' environments.
         completions: messages of each row, as the host adds to them.
     """
 
-    def __init__(self, environments: Sequence[Any], completions: Sequence[Any]) -> None:
-        self._rows = [row for row, one in enumerate(environments) if hears_turns(one)]
-        self._environments, self._completions = environments, completions
-        self._noted = dict.fromkeys(self._rows, 0)  # messages
+    def __init__(self, ports: Sequence[EpisodePort], completions: Sequence[Any]) -> None:
+        self._ports = {row: port for row, port in enumerate(ports) if port.is_turn_aware}
+        self._completions = completions
+        self._told = dict.fromkeys(self._ports, 0)  # messages
 
-    def note(self, *, last: bool = False) -> None:
-        """Note what is new. `last`: calls that have not run will not run any more."""
-        for row in self._rows:
-            messages, start = self._completions[row], self._noted[row]
-            self._noted[row] = max(start, len(messages)) if isinstance(messages, list) else start
-            for place in range(start, self._noted[row]):
+    def tell(self, *, last: bool = False) -> None:
+        """Tell what is new. `last`: calls that have not run will not run any more."""
+        for row, port in self._ports.items():
+            messages, start = self._completions[row], self._told[row]
+            self._told[row] = max(start, len(messages)) if isinstance(messages, list) else start
+            for place in range(start, self._told[row]):
                 message = messages[place]
                 if message["role"] == "assistant":
                     answered = place + 1 < len(messages)
                     executed = 0 if last and not answered else None
-                    note_turn(self._environments[row], message, results=_results(messages[:place]), executed=executed)
+                    port.turn(message, _results(messages[:place]), executed=executed)
 
 
 def _results(messages: Sequence[Message]) -> list[str]:
@@ -214,7 +198,7 @@ def called(completion: Any) -> list[str]:
     return [str(call["function"]["name"]) for call in calls]
 
 
-def unanswered(completion: Any, environment: Any, outcomes: Sequence[Outcome], limit: int) -> int:
+def unanswered(completion: Any, port: EpisodePort, outcomes: Sequence[Outcome], limit: int) -> int:
     """How many answers of an episode brought no action to the environment, though it waited for one.
 
     Args:
@@ -222,7 +206,7 @@ def unanswered(completion: Any, environment: Any, outcomes: Sequence[Outcome], l
         limit: turns with calls that the host runs; the answer after them is the last one.
     """
     messages = completion if isinstance(completion, list) else []
-    tools, waits, left = tool_methods(environment), is_waiting(environment), deque(outcomes)
+    tools, waits, left = tool_methods(port.environment), port.is_waiting, deque(outcomes)
     count = 0
     for _, results in _tool_groups(messages):
         own = [left.popleft() for message in results if message["name"] in tools and left]
@@ -252,8 +236,9 @@ class Rollouts:
 
     def __init__(self, group_size: int, *, end_ids: Container[int] = (), limit: int | None = None) -> None:
         self.group_size = group_size
-        self.calls = CallRecorder()
+        self.ports: list[EpisodePort] = []  # of the completions' environments, if there are any
         self.turns = Turns((), ())
+        self.calls = CallRecorder(before=lambda: self.turns.tell())
         self.turns_taken = 0  # by those that go on longest
         self.completions: list[Any] = []  # messages of each completion, tool messages included
         self.completion_ids: list[list[int]] = []

@@ -15,7 +15,6 @@ import logging
 import os
 import sys
 from collections.abc import Mapping
-from contextlib import nullcontext
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -27,6 +26,8 @@ from trl import GRPOTrainer
 from wm_plugin.data.host_dumps import COLUMN, EVERY, save
 from wm_plugin.errors import UserError
 from wm_plugin.hosting.config import read_field
+from wm_plugin.hosting.episode import EpisodePort, end_together
+from wm_plugin.hosting.world import resets
 from wm_plugin.lab.agents.lookahead_values import LookAheadConfig
 from wm_plugin.objectives.echo import EchoConfig, count_tokens
 from wm_plugin.objectives.empty_batches import EmptyBatchMonitor, Tally
@@ -42,11 +43,8 @@ from wm_plugin.trl.refill import Prompts, groups_to_sample, join, move, split
 from wm_plugin.trl.rewards import check_truth
 from wm_plugin.trl.rollout import Rollouts, Turns, as_text, called, parsing_within_bounds, unanswered
 from wm_plugin.trl.term import TermMixin, nothing_asked, resolve
-from wm_plugin.worlds.metrics import episode, summary
+from wm_plugin.worlds.metrics import summary
 from wm_plugin.worlds.wrappers.annealing import TurnBudget
-from wm_plugin.worlds.wrappers.control import phase
-from wm_plugin.worlds.wrappers.rewarded import note_unanswered
-from wm_plugin.worlds.wrappers.simulated import evaluation, settle
 from wm_plugin.worlds.wrappers.tags import REMINDER, TOOL, begins_to_think
 
 logger = logging.getLogger(__name__)
@@ -196,11 +194,7 @@ class WorldModelMixin(TermMixin, _Host):
             self.max_tool_calling_iterations = self._wm_budget.turns if self.model.training else self._wm_budget.start
         training = self.model.training
         strength = 1.0 if self._wm_strength is None else self._wm_strength.value
-        with (
-            parsing_within_bounds(self.processing_class),
-            phase(training=training, strength=strength),
-            nullcontext() if training else evaluation(),
-        ):
+        with parsing_within_bounds(self.processing_class), resets(training=training, strength=strength):
             output = super()._generate_and_score_completions(inputs)
         if training:  # the host has averaged the figures of rewards over ranks
             metrics = {name: values[-1] for name, values in self._metrics["train"].items() if values}
@@ -215,12 +209,10 @@ class WorldModelMixin(TermMixin, _Host):
         if not self._wm_hooked or (not self.environments and (self._wm is None or self._wm.include_errors)):
             return super()._tool_call_loop(*args, **kwargs)
         tools = self._sync_tool_dicts, self._async_tool_dicts
-        calls, worlds = self._wm_rollouts.calls, self.environments or ()
+        rollouts, ports = self._wm_rollouts, [EpisodePort(environment) for environment in self.environments or ()]
         completions = kwargs["completions"] if "completions" in kwargs else args[3]
-        self._wm_rollouts.turns = Turns(worlds, completions)
-        calls.before = self._wm_rollouts.turns.note
-        self._sync_tool_dicts = calls.wrap(tools[0], worlds, begins_turns=True)
-        self._async_tool_dicts = calls.wrap(tools[1], worlds)
+        rollouts.turns = Turns(ports, completions)
+        self._sync_tool_dicts, self._async_tool_dicts = (rollouts.calls.wrap(dicts, ports) for dicts in tools)
         try:
             return super()._tool_call_loop(*args, **kwargs)
         finally:
@@ -248,11 +240,14 @@ class WorldModelMixin(TermMixin, _Host):
         self, inputs: list[dict[str, Any]], prompts: list, completions: list, completion_ids_list: list
     ) -> torch.Tensor:
         if self._wm_hooked:
-            outcomes, limit = self._wm_rollouts.calls.outcomes, self.max_tool_calling_iterations
-            for row, (environment, completion) in enumerate(zip(self.environments or (), completions, strict=False)):
-                note_unanswered(environment, unanswered(completion, environment, outcomes.get(row, ()), limit))
-            self._wm_rollouts.turns.note(last=True)
-            settle(self.environments or ())
+            rollouts, limit = self._wm_rollouts, self.max_tool_calling_iterations
+            rollouts.ports = [EpisodePort(environment) for environment in self.environments or ()]
+            answers = [
+                unanswered(completion, port, rollouts.calls.outcomes.get(row, ()), limit)
+                for row, (port, completion) in enumerate(zip(rollouts.ports, completions, strict=False))
+            ]
+            rollouts.turns.tell(last=True)
+            end_together(rollouts.ports, answers)
         rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         if not self._wm_hooked:
             return rewards
@@ -479,12 +474,11 @@ class WorldModelMixin(TermMixin, _Host):
         ids, texts = self._wm_rollouts.completion_ids, self._wm_rollouts.completions
         budget = None if self.max_tool_calling_iterations == sys.maxsize else self.max_tool_calling_iterations
         own = []
-        for row, (environment, completion) in enumerate(zip(self.environments, texts, strict=False)):
+        for row, (port, completion) in enumerate(zip(self._wm_rollouts.ports, texts, strict=False)):
             mask = None if tool_mask is None else tool_mask[row, : len(ids[row])]
             sampled = len(ids[row]) if mask is None else int(mask.sum())
             own.append(
-                episode(
-                    environment,
+                port.figures(
                     called(completion),
                     budget=budget,
                     truncated=self._wm_rollouts.ending(row, mask) is Ending.TRUNCATED,

@@ -23,6 +23,8 @@ from wm_plugin.data.json_values import DEEPEST
 from wm_plugin.data.turn_texts import categories
 from wm_plugin.errors import UserError
 from wm_plugin.hosting.config import check_tool_names
+from wm_plugin.hosting.episode import EpisodePort
+from wm_plugin.hosting.world import tool_methods, tool_names
 from wm_plugin.tokens.chat import users
 from wm_plugin.tokens.spans import Ending, Origin, SpanError, ending
 from wm_plugin.untrusted import BoundsError, encodable, loads
@@ -31,16 +33,10 @@ from wm_plugin.verl.config import read_config
 from wm_plugin.verl.look_ahead import AheadServers
 from wm_plugin.verl.names import ERROR, INFO, MAX_TURNS, ORIGINS, PROMPT, RESULTS, TOOLS, TRAINING
 from wm_plugin.verl.spans import Block, end_token_ids, locate, make_locator
-from wm_plugin.worlds.kit.protocol import check_columns, tool_methods, tool_names
 from wm_plugin.worlds.kit.rows import turn_limit
-from wm_plugin.worlds.metrics import episode
-from wm_plugin.worlds.wrappers.control import begin_turn, phase
-from wm_plugin.worlds.wrappers.rewarded import is_waiting, note_unanswered
-from wm_plugin.worlds.wrappers.simulated import evaluation, hears_turns, note_prompt, note_turn, ready, settle
 from wm_plugin.worlds.wrappers.tags import PARAMETER, REMINDER, TOOL, actions_of, begins_to_think, takes_tags
 
 _OPENING = 16  # tokens in which a `<think>` at the end of a prompt is; a tokenizer of bytes takes 7
-_raised: ContextVar[list[bool]] = ContextVar("wm_raised")  # of the tool call that runs: filled when the tool raises
 
 if TYPE_CHECKING:
     from verl.experimental.agent_loop.tool_agent_loop import ToolAgentLoop as _Host  # the mixin is put in front of one
@@ -63,14 +59,12 @@ class WorldModelLoopMixin(_Host):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._wm = read_config(self.config)
-        self._wm_environment: Any = None
-        self._wm_training = False  # else it is a validation's
-        self._wm_heard: list[str] = []  # what the policy read of its last turn's calls
+        self._wm_port: EpisodePort | None = None  # of the trajectory's environment
+        self._wm_results: list[str] = []  # what the policy read of its last turn's calls
         self._wm_blocks: list[Block] = []
         self._wm_calls: list[str] = []  # names of the tools that were called
         self._wm_cut = 0  # results that verl cut
         self._wm_unanswered = 0  # answers from which no action reached a world that waited
-        self._wm_failed: dict[int, bool] = {}  # by the identity of a call that is being processed
         # (the message before, messages, merge result, mask) of the last messages that were appended
         self._wm_merged: Any = None
         self._wm_dumped = bool(dumps.folders(self.config))
@@ -82,10 +76,10 @@ class WorldModelLoopMixin(_Host):
         environment = self._wm.class_of(row)
         if environment is None:
             return
-        self._wm_environment = environment()
+        self._wm_port = EpisodePort(environment())
         self.tools, schemas = {}, []
-        for name, method in tool_methods(self._wm_environment).items():
-            schema, parsed = _schemas(getattr(type(self._wm_environment), name))
+        for name, method in tool_methods(self._wm_port.environment).items():
+            schema, parsed = _schemas(getattr(environment, name))
             schemas.append(schema)
             self.tools[name] = _watched(FunctionTool(name, method, parsed, inspect.iscoroutinefunction(method)))
         self.tool_schemas = schemas
@@ -97,10 +91,10 @@ class WorldModelLoopMixin(_Host):
         if turns := turn_limit(kwargs.pop(MAX_TURNS, None), self._wm.first_turns or 0, MAX_TURNS):
             self.max_assistant_turns = turns
         strength = kwargs.pop(TRAINING, None)  # of trainings alone
-        self._wm_training = strength is not None
+        training = strength is not None
         columns = kwargs.get("extra_info")
         self._use_environment({} if columns is None else columns)
-        ahead = None if self._wm_training else (self._wm.look_ahead or {}).get(str(kwargs.get("data_source")))
+        ahead = None if training else (self._wm.look_ahead or {}).get(str(kwargs.get("data_source")))
         if ahead is not None:
             self.server_manager = AheadServers(
                 self.server_manager,
@@ -111,9 +105,8 @@ class WorldModelLoopMixin(_Host):
                 self.max_parallel_calls,
                 self.max_assistant_turns and self.max_assistant_turns - 1,  # the last one answers
             )
-        if self._wm_environment is not None:
-            with phase(training=self._wm_training, strength=1.0 if strength is None else float(strength)):
-                kwargs["raw_prompt"] = await self._first_observation(kwargs)
+        if self._wm_port is not None:
+            kwargs["raw_prompt"] = await self._begin(self._wm_port, kwargs, strength)
         output = await super().run(sampling_params, **kwargs)
         if self._wm_dumped:
             output.extra_fields[PROMPT] = dumps.shown(kwargs["raw_prompt"], self._wm_shown)
@@ -125,59 +118,55 @@ class WorldModelLoopMixin(_Host):
             output.extra_fields[TOOLS] = declared
         except (SpanError, UserError) as error:
             output.extra_fields[ERROR] = str(error)
-        if self._wm_environment is not None:
-            await asyncio.to_thread(settle, [self._wm_environment])
-            note_unanswered(self._wm_environment, self._wm_unanswered)
-            length, sampled = len(output.response_ids), sum(output.response_mask)
-            info = episode(
-                self._wm_environment,
-                self._wm_calls,
-                budget=self.max_assistant_turns and self.max_assistant_turns - 1,  # the last one answers
-                truncated=self._ending(output) is Ending.TRUNCATED,
-                policy_tokens=sampled,
-                environment_tokens=length - sampled,
-            )
-            output.extra_fields[INFO] = info
-            output.extra_fields["reward_extra_info"] = dict(info)  # verl's validation logs these by itself
-            if hasattr(self._wm_environment, "get_reward"):
-                reward = await _call(self._wm_environment.get_reward)
-                output.reward_score = None if reward is None else float(reward)  # a number: no reward worker is asked
+        if self._wm_port is not None:
+            await self._end(self._wm_port, output)
         return output
 
-    async def _first_observation(self, row: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """The prompt with what `reset` returned at its end."""
+    async def _begin(self, port: EpisodePort, row: Mapping[str, Any], strength: float | None) -> list[dict[str, Any]]:
+        """The prompt with what `reset` returned at its end. `strength`: a curriculum's factor in trainings; else None."""
         messages = [dict(message) for message in row["raw_prompt"]]
         if not messages or not isinstance(messages[-1].get("content"), str):
             raise UserError(
                 "a row's prompt does not end in a message of text, which the first observation is to follow"
             )
         columns = self._wm.columns_of(row.get("extra_info"))
-        check_columns(type(self._wm_environment), columns)
-        note_prompt(self._wm_environment, messages)
-        with nullcontext() if self._wm_training else evaluation():
-            observation = await _call(self._wm_environment.reset, **columns)
+        said = {"training": False} if strength is None else {"strength": float(strength)}
+        observation = await _call(port.begin, columns, prompt=messages, **said)
         if observation is not None:
             messages[-1]["content"] += observation
         return messages
 
+    async def _end(self, port: EpisodePort, output: Any) -> None:
+        """The episode's figures and its reward."""
+        await asyncio.to_thread(port.end, self._wm_unanswered)
+        length, sampled = len(output.response_ids), sum(output.response_mask)
+        info = port.figures(
+            self._wm_calls,
+            budget=self.max_assistant_turns and self.max_assistant_turns - 1,  # the last one answers
+            truncated=self._ending(output) is Ending.TRUNCATED,
+            policy_tokens=sampled,
+            environment_tokens=length - sampled,
+        )
+        output.extra_fields[INFO] = info
+        output.extra_fields["reward_extra_info"] = dict(info)  # verl's validation logs these by itself
+        if hasattr(port.environment, "get_reward"):
+            reward = await _call(port.environment.get_reward)
+            output.reward_score = None if reward is None else float(reward)  # a number: no reward worker is asked
+
     # -- the record --------------------------------------------------------------------------------------------------------
 
     async def _call_tool(self, tool_call: Any, tools_kwargs: dict[str, Any], agent_data: Any) -> Any:
-        raised: list[bool] = []
-        _raised.set(raised)
+        _running.set(tool_call)
         self._wm_calls.append(tool_call.name)
-        if self._wm_environment is None:
+        async with self._wm_lock if self._wm_port is not None else nullcontext():
+            # the calls of one turn act on one world, in their order
             result = await super()._call_tool(tool_call, tools_kwargs, agent_data)
-        else:
-            async with self._wm_lock:  # the calls of one turn act on one world, in their order
-                result = await super()._call_tool(tool_call, tools_kwargs, agent_data)
         if result[0].text:
             result = (result[0].model_copy(update={"text": encodable(result[0].text)}), *result[1:])
         known = getattr(agent_data, "_active_tools", self.tools)
-        failed = bool(raised) or tool_call.name not in known or not _parses(tool_call.arguments)
-        self._wm_failed[id(tool_call)] = failed
+        tool_call.failed |= tool_call.name not in known or not _parses(tool_call.arguments)
         # verl's own texts of failures are never cut; what it cuts is longer than the limit by the mark that it puts in
-        self._wm_cut += not failed and len(result[0].text or "") > self.max_tool_response_length
+        self._wm_cut += not tool_call.failed and len(result[0].text or "") > self.max_tool_response_length
         return result
 
     async def _handle_generating_state(
@@ -190,30 +179,35 @@ class WorldModelLoopMixin(_Host):
             left = self.response_length - len(agent_data.response_mask)
             most = max(1, min(self._wm.max_turn_tokens, left))
             sampling_params = {**sampling_params, "max_tokens": most}
-        if isinstance(self.tool_parser, TagParser):
+        if self._takes_tags():
             end = await asyncio.to_thread(self.tokenizer.decode, agent_data.prompt_ids[-_OPENING:])
             self.tool_parser.thinking = begins_to_think(end)
-        waiting = is_waiting(self._wm_environment) and not self._is_last(agent_data)
+        waiting = self._is_waiting() and not self._is_last(agent_data)
         before = len(agent_data.messages)
         state = await super()._handle_generating_state(agent_data, sampling_params, *args, **kwargs)
         if state == AgentState.PROCESSING_TOOLS and most is not None and self._is_cut(agent_data.response_ids, most):
             state = AgentState.TERMINATED  # a turn without its end, after which verl would write the results
         self._wm_unanswered += waiting and state == AgentState.TERMINATED
-        await self._tell_world_model(agent_data, agent_data.messages[before:], state)
+        if self._wm_port is not None and self._wm_port.is_turn_aware:
+            await self._tell(self._wm_port, agent_data, agent_data.messages[before:], state)
         return state
 
-    async def _tell_world_model(self, agent_data: Any, said: Sequence[Mapping[str, Any]], state: Any) -> None:
-        """A world model is asked about a turn's calls at once, as soon as there are any."""
-        if not hears_turns(self._wm_environment):
-            return
+    def _is_waiting(self) -> bool:
+        return self._wm_port is not None and self._wm_port.is_waiting
+
+    async def _tell(self, port: EpisodePort, agent_data: Any, said: Sequence[Mapping[str, Any]], state: Any) -> None:
+        """Tell the environment of a turn, so that a world model is asked about its calls at once."""
         if said:
             message = self._plain(said[-1])
         else:  # at a limit verl does not parse the answer
             text = await asyncio.to_thread(self.tokenizer.decode, agent_data.response_ids, skip_special_tokens=True)
             message = {"role": "assistant", "content": text}
         executed = len(message.get("tool_calls") or ()) if state == AgentState.PROCESSING_TOOLS else 0
-        note_turn(self._wm_environment, message, results=self._wm_heard, executed=executed)
-        self._wm_heard = []
+        port.turn(message, self._wm_results, executed=executed)
+        self._wm_results = []
+
+    def _takes_tags(self) -> bool:
+        return isinstance(self.tool_parser, TagParser)
 
     def _is_cut(self, ids: Sequence[int], limit: int) -> bool:
         return len(ids) >= limit and ids[-1] not in {*end_token_ids(self.tokenizer), *self.tool_parser.stop_token_ids}
@@ -232,7 +226,7 @@ class WorldModelLoopMixin(_Host):
     async def ct_merge_context_msg(
         self, previous_messages: Any, updated_messages: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        if takes_tags(self._wm_environment):
+        if self._takes_tags():
             before, after = _in_text(previous_messages), _in_text(updated_messages)
             result = await super().ct_merge_context_msg(before, after, *args, **kwargs)
         else:
@@ -242,17 +236,17 @@ class WorldModelLoopMixin(_Host):
         return result
 
     async def _handle_processing_tools_state(self, agent_data: Any) -> Any:
-        begin_turn(self._wm_environment)
         calls = agent_data.tool_calls[: self.max_parallel_calls]
         before = len(agent_data.response_mask)
-        self._wm_merged, self._wm_failed = None, {}
-        await ready(self._wm_environment)
-        waiting = is_waiting(self._wm_environment)
+        self._wm_merged = None
+        if self._wm_port is not None:
+            await self._wm_port.ready()
+        waiting = self._is_waiting()
         state = await super()._handle_processing_tools_state(agent_data)
-        self._wm_unanswered += waiting and all(self._wm_failed.values())
+        self._wm_unanswered += waiting and all(call.failed for call in calls)
         if self._wm_merged is not None and len(agent_data.response_mask) > before:  # else it was too long, and dropped
             turn, messages, merged, mask = self._wm_merged
-            self._wm_heard = [message["content"] for message in messages]
+            self._wm_results = [message["content"] for message in messages]
             messages = [{**message, "name": call.name} for message, call in zip(messages, calls, strict=True)]
             count = merged.appended_token_count
             self._wm_blocks.append(
@@ -260,7 +254,7 @@ class WorldModelLoopMixin(_Host):
                     start=len(mask) - count,
                     ids=list(merged.token_ids[len(merged.token_ids) - count :]),
                     messages=messages,
-                    failed=[self._wm_failed.get(id(call), False) for call in calls],
+                    failed=[call.failed for call in calls],
                     categories=categories(self._plain(turn), messages) if self._wm.objective.turn_information else None,
                 )
             )
@@ -292,7 +286,7 @@ class WorldModelLoopMixin(_Host):
     def _origins(self, output: Any) -> list[Origin]:
         """The environment's spans in the response and what is known of each, for the trainer to weigh."""
         config = self._wm.objective
-        reminder = REMINDER if takes_tags(self._wm_environment) else None
+        reminder = REMINDER if self._takes_tags() else None
         locator = make_locator(self.continuous_token_builder, self.tool_schemas, reminder)
         how = self._ending(output)
         return [
@@ -337,7 +331,7 @@ def _schemas(function: Any) -> tuple[dict[str, Any], OpenAIFunctionToolSchema]:
 
 
 def _watched(tool: Any) -> Any:
-    """The tool, telling `_call_tool` when it raises: verl makes the exception a text, which a tool may return too."""
+    """The tool, marking the call as failed when it raises: verl makes the exception a text, which a tool may return too."""
     return _WatchedFunction(tool) if isinstance(tool, FunctionTool) else _WatchedTool(tool)
 
 
@@ -351,7 +345,7 @@ class _WatchedFunction(FunctionTool):
             result = await self._tool.call(parameters)
             normalize_function_tool_return(result)  # verl does so next, and may refuse it
         except Exception:
-            _raised.get().append(True)
+            _running.get().failed = True
             raise
         return result
 
@@ -376,14 +370,14 @@ async def _noting(awaitable: Any) -> Any:
     try:
         return await awaitable
     except Exception:
-        _raised.get().append(True)
+        _running.get().failed = True
         raise
 
 
-async def _call(function: Any, **kwargs: Any) -> Any:
-    if inspect.iscoroutinefunction(function):
-        return await function(**kwargs)
-    return await asyncio.to_thread(function, **kwargs)
+async def _call(function: Any, *args: Any, **kwargs: Any) -> Any:
+    """The result of a function, which may take a while, or return an awaitable."""
+    result = await asyncio.to_thread(function, *args, **kwargs)
+    return await result if inspect.isawaitable(result) else result
 
 
 def _parses(arguments: Any) -> bool:
@@ -394,7 +388,16 @@ def _parses(arguments: Any) -> bool:
     return True
 
 
-def _bounded(call: Any) -> Any:
+class _Call(FunctionCall):
+    """A call of verl's, which knows whether the host made its result up: it is of no tool, does not parse, or the tool raised."""
+
+    failed: bool = False
+
+
+_running: ContextVar[_Call] = ContextVar("wm_call")  # in the task of a call, where its tool may raise
+
+
+def _bounded(call: FunctionCall) -> _Call:
     """A call that can be copied, rendered and tokenized.
 
     It has no arguments if they are larger, deeper or of longer integers than is parsed, and no lone surrogates.
@@ -408,4 +411,4 @@ def _bounded(call: Any) -> Any:
         plain["arguments"] = ""
     except (ValueError, TypeError):
         pass
-    return call.model_copy(update=plain)
+    return _Call(**{**call.model_dump(), **plain})

@@ -1,8 +1,8 @@
 """ALFWorld (Shridhar et al. 2021): household tasks in text, on PDDL.
 
 The games come from the user's own data, or are built here from the package's PDDL domain, its grammar and the receptacles and
-kinds of objects of ALFRED's 120 rooms. Fast Downward, C++ code with global state, runs the domain, so a game has a process of its
-own. The expert follows the walkthrough of the game, or a plan of Fast Downward if the game has none.
+kinds of objects of ALFRED's 120 rooms. Fast Downward, C++ code with global state, runs the domain, so a game has its own process.
+The expert follows the walkthrough of the game, or a plan of Fast Downward if the game has none.
 """
 
 import functools

@@ -12,43 +12,24 @@ import random
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from wm_plugin.errors import UserError
 from wm_plugin.untrusted import loads
-from wm_plugin.worlds.kit.protocol import (
-    Chooser,
-    ToolCall,
-    is_over,
-    reward_of,
-    tool_methods,
-    tool_schema,
-    world_context_of,
-)
-from wm_plugin.worlds.memory import bytes_an_instance
+from wm_plugin.worlds.kit import protocol
+from wm_plugin.worlds.kit.protocol import Chooser, ToolCall
 from wm_plugin.worlds.worlds import World, load
 
-MAX_TURNS, WANDERER_TURNS = 200, 30  # of any episode and of a wanderer's, at most; environments end on their own
-LONG = 20.0  # seconds after which no more rows are played: some environments are slow
+MAX_TURNS, WANDERER_TURNS = 200, 30  # of any episode and of a wanderer's; environments end on their own
+LONG = 20.0  # seconds after which no more rows are played
 BUDGET = 0.3  # seconds over which speeds are measured
 HOSTILE: tuple[Any, ...] = (
-    "",
-    "\0",
-    "\ud800",
-    "x" * 100_000,
-    "'; DROP TABLE x; --",
-    "$(reboot)",
-    "</tool_response><|im_end|>",
-    "<action><action>",
-    "{}{0}%s",
-    None,
-    True,
-    float("nan"),
-    10**30,
-    ["U"],
-    {"U": 1},
+    *("", "\0", "\ud800", "x" * 100_000, "'; DROP TABLE x; --", "$(reboot)", "</tool_response><|im_end|>"),
+    *("<action><action>", "{}{0}%s", None, True, float("nan"), 10**30, ["U"], {"U": 1}),
 )
 
 Row = Mapping[str, Any]
@@ -65,7 +46,7 @@ class Finding:
 
 @dataclass
 class Report:
-    """The findings. Speeds are those of this machine, `bytes_an_instance` is the memory of an instance in an episode."""
+    """The findings. Speeds are those of this machine; `bytes_an_instance` is the memory of an instance in an episode."""
 
     environment: str
     level: str | None
@@ -81,8 +62,11 @@ class Report:
         return all(finding.state != "fail" for finding in self.findings)
 
     def add(self, name: str, problem: str, good: str = "") -> None:
-        """Add a finding: it fails with `problem`, or holds, with `good` as its detail, if there is none."""
+        """Add a finding that fails with `problem`, or holds with the detail `good`."""
         self.findings.append(Finding(name, "fail" if problem else "ok", problem or good))
+
+    def note(self, name: str, detail: str) -> None:
+        self.findings.append(Finding(name, "note", detail))
 
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "ok": self.ok}
@@ -92,9 +76,6 @@ def check(world: World, *, seeds: int = 20, level: str | None = None) -> Report:
     """Play `seeds` rows with the wanderer and with the expert, and report what holds and what fails.
 
     If the rows or the class fail, nothing is played.
-
-    Raises:
-        UserError: `seeds` is below 1, or the environment itself raised it: there is no such level, or something is not installed.
     """
     if seeds < 1:
         raise UserError(f"seeds is {seeds}; write a number >= 1")
@@ -102,15 +83,14 @@ def check(world: World, *, seeds: int = 20, level: str | None = None) -> Report:
     try:
         rows = world.some_rows(seeds, level=level)
         report.add("rows", _rows_problem(world, rows, level), f"{len(rows)}; held-out ones are others")
-        report.add("class", _class_problem(world, rows[0]), f"tools: {', '.join(tool_methods(world.make()))}")
-        if not report.ok:
-            return report
-        report.findings += [_observer(world), _metrics(world, rows[0])]
-        _episodes(world, rows, report, level)
-        report.add(
-            "any input", _robustness_problem(world, rows), f"{len(HOSTILE)} hostile values a tool are answered in words"
-        )
-        _speed(world, rows, report)
+        tools = ", ".join(protocol.tool_methods(world.make()))
+        report.add("class", _class_problem(world, rows[0]), f"tools: {tools}")
+        if report.ok:
+            _attributes(world, rows[0], report)
+            _episodes(world, rows, report, level)
+            good = f"{len(HOSTILE)} hostile values a tool are answered in words"
+            report.add("any input", _robustness_problem(world, rows[0]), good)
+            _speed(world, rows, report)
     except UserError:
         raise
     except Exception as error:
@@ -119,7 +99,7 @@ def check(world: World, *, seeds: int = 20, level: str | None = None) -> Report:
 
 
 def choosers(world: World, number: int) -> dict[str, Chooser]:
-    """A new wanderer, which stops after `WANDERER_TURNS` turns, and a new expert, if there is one, for the row of this number."""
+    """Make a wanderer, which stops after `WANDERER_TURNS` turns, and an expert, if there is one, for the row of this number."""
     wanderer, turns = world.wanderer(random.Random(number)), iter(range(WANDERER_TURNS))
     policies: dict[str, Chooser] = {
         "wanderer": lambda environment: None if next(turns, None) is None else wanderer(environment)
@@ -129,22 +109,21 @@ def choosers(world: World, number: int) -> dict[str, Chooser]:
 
 
 def texts(environment: Any, row: Row, choose: Chooser, calls: list[ToolCall] | None = None) -> list[str]:
-    """Play an episode; all observations in order, and its outcome as JSON last. Every tool call is appended to `calls`."""
-    observations = [str(environment.reset(**row))]
-    while not is_over(environment) and len(observations) <= MAX_TURNS and (call := choose(environment)) is not None:
-        name, arguments = call
+    """Play an episode; return all observations in order, and its outcome as JSON last. Calls are appended to `calls`."""
+    seen, over = [str(environment.reset(**row))], protocol.is_over
+    while not over(environment) and len(seen) <= MAX_TURNS and (call := choose(environment)) is not None:
         if calls is not None:
             calls.append(call)
         try:
-            observations.append(str(getattr(environment, name)(**arguments)))
+            seen.append(str(getattr(environment, call[0])(**call[1])))
         except ValueError as error:
-            observations.append(f"ValueError: {error}")
+            seen.append(f"ValueError: {error}")
     outcome = {name: getattr(environment, name, None) for name in ("success", "turns", "metrics")}
-    return [*observations, json.dumps([reward_of(environment), outcome], sort_keys=True, default=str)]
+    return [*seen, json.dumps([protocol.reward_of(environment), outcome], sort_keys=True, default=str)]
 
 
 def digests(world: World, rows: Sequence[Row]) -> list[str]:
-    """A hash for each row, of the row and of all texts of its episodes. Each row has a new instance."""
+    """Hash each row and all texts of its episodes. Each row has a new instance."""
     hashes = []
     for number, row in enumerate(rows):
         environment = world.make()
@@ -159,23 +138,21 @@ def _digest(row: Row, episodes: Sequence[Sequence[str]]) -> str:
 def _rows_problem(world: World, rows: Sequence[Row], level: str | None) -> str:
     if rows != world.rows(len(rows), level=level):
         return "dataset_rows gives other rows the second time; draw from random.Random(seed)"
-    held_out = world.some_rows(len(rows), held_out=True, level=level)
-    both = {_task(row) for row in rows} & {_task(row) for row in held_out}
-    return f"{len(both)} held-out rows are among the others" if both else ""
-
-
-def _task(row: Row) -> str:
-    return json.dumps({name: value for name, value in row.items() if name != "prompt"}, sort_keys=True, default=str)
+    tasks, held_out = (
+        {json.dumps({**row, "prompt": None}, sort_keys=True, default=str) for row in some}
+        for some in (rows, world.some_rows(len(rows), held_out=True, level=level))
+    )
+    return f"{len(tasks & held_out)} held-out rows are among the others" if tasks & held_out else ""
 
 
 def _class_problem(world: World, row: Row) -> str:
     environment = world.make()
-    tools = tool_methods(environment)
+    tools = protocol.tool_methods(environment)
     if not tools:
         return "no tool: every public method but reset, get_reward and world_context is one"
     for name in tools:
         try:
-            tool_schema(getattr(world.environment, name))
+            protocol.tool_schema(getattr(world.environment, name))
         except UserError:
             raise
         except Exception as error:
@@ -186,70 +163,63 @@ def _class_problem(world: World, row: Row) -> str:
         return str(error)
     if strangers := [name for name in world.irreversible if name not in tools]:
         return f"irreversible names {strangers[0]!r}, which is no tool"
-    first = environment.reset(**row, some_other_column=1) if _takes_any(world) else environment.reset(**row)
-    world_context_of(environment)
+    parameters = inspect.signature(world.environment.reset).parameters.values()  # type: ignore[attr-defined]
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+    first = environment.reset(**row, **({"some_other_column": 1} if takes_any else {}))
+    protocol.world_context_of(environment)
+    reward = environment.get_reward() if hasattr(environment, "get_reward") else 0
     for problem, holds in (
         ("reset returns no text", isinstance(first, str)),
         ("over is not False after a reset", getattr(environment, "over", False) is False),
         ("success is not False after a reset", getattr(environment, "success", False) is False),
         ("turns is not 0 after a reset", getattr(environment, "turns", 0) == 0),
-        (
-            "get_reward() gives no number after a reset",
-            not hasattr(environment, "get_reward") or isinstance(environment.get_reward(), float | int),
-        ),
+        ("get_reward() gives no number after a reset", isinstance(reward, float | int)),
+        ("reset takes no other columns, and hosts pass all: write **_ at its end", takes_any),
     ):
         if not holds:
             return problem
-    return "" if _takes_any(world) else "reset takes no other columns, and hosts pass all: write **_ at its end"
+    return ""
 
 
-def _takes_any(world: World) -> bool:
-    parameters = inspect.signature(world.environment.reset).parameters.values()  # type: ignore[attr-defined]
-    return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
-
-
-def _observer(world: World) -> Finding:
-    """Who is observed, by tool where they differ."""
-    if not hasattr(world.environment, "observer"):
+def _attributes(world: World, row: Row, report: Report) -> None:
+    """Check who is observed, by tool where they differ, and the figures."""
+    if hasattr(world.environment, "observer"):
+        tools: dict[str, list[str]] = {}
+        for tool, kind in world.observers.items():
+            tools.setdefault(kind, []).append(tool)
+        report.add("observer", "", "; ".join(f"{kind} ({', '.join(names)})" for kind, names in tools.items()))
+    else:
         detail = "none declared: all that is observed counts as tools' results, which RWML scores by ROUGE"
-        return Finding("observer", "note", f'{detail}; write observer = "environment", or {{"ask": "user"}}')
-    tools: dict[str, list[str]] = {}
-    for tool, kind in world.observers.items():
-        tools.setdefault(kind, []).append(tool)
-    return Finding("observer", "ok", "; ".join(f"{kind} ({', '.join(names)})" for kind, names in tools.items()))
-
-
-def _metrics(world: World, row: Row) -> Finding:
+        report.note("observer", f'{detail}; write observer = "environment", or {{"ask": "user"}}')
     environment = world.make()
     environment.reset(**row)
     metrics = getattr(environment, "metrics", None)
     if metrics is None:
-        return Finding("metrics", "note", "none: effective and invalid shares of actions are not reported")
-    missing = [name for name in ("actions", "effective", "invalid") if name not in metrics]
-    if missing:
-        return Finding("metrics", "fail", f"metrics has no {', '.join(map(repr, missing))}")
-    return Finding("metrics", "ok", ", ".join(metrics))
+        report.note("metrics", "none: effective and invalid shares of actions are not reported")
+        return
+    missing = ", ".join(repr(name) for name in ("actions", "effective", "invalid") if name not in metrics)
+    report.add("metrics", f"metrics has no {missing}" if missing else "", ", ".join(metrics))
 
 
 def _episodes(world: World, rows: Sequence[Row], report: Report, level: str | None) -> None:
-    """Determinism, the end of an episode, rewards, and the expert's success."""
-    used, here, problems = world.make(), [], {"reset": "", "end": "", "reward": ""}
+    """Check determinism, the end of an episode, rewards, and the expert's success."""
+    used, here, problems = world.make(), [], dict.fromkeys(("reset", "end", "reward"), "")
     wins, experts, start = 0, 0, time.monotonic()
     for number, row in enumerate(rows):
         if time.monotonic() - start > LONG:
-            report.findings.append(Finding("slow", "note", f"only {number} of {len(rows)} rows were played"))
+            report.note("slow", f"only {number} of {len(rows)} rows were played")
             break
         episodes = []
         for name, choose in choosers(world, number).items():
             calls: list[ToolCall] = []
             episodes.append(texts(used, row, choose, calls))
-            reward = reward_of(used)
+            reward = protocol.reward_of(used)
             if reward is not None and not 0 <= reward <= 1:
                 problems["reward"] = f"row {number}: {reward:g} is not between 0 and 1"
             if name == "expert":
                 experts += 1
                 wins += bool(getattr(used, "success", False))
-            if is_over(used) and calls:
+            if protocol.is_over(used) and calls:
                 problems["end"] = problems["end"] or _end_problem(used, calls[-1])
         here.append(_digest(row, episodes))
     fresh = digests(world, rows[: len(here)])
@@ -260,14 +230,15 @@ def _episodes(world: World, rows: Sequence[Row], report: Report, level: str | No
     if hasattr(used, "over"):
         report.add("end", problems["end"], "a call after it raises ValueError")
     else:
-        report.findings.append(Finding("end", "note", "no over: an episode goes on until the host ends it"))
+        report.note("end", "no over: an episode goes on until the host ends it")
     if hasattr(used, "get_reward"):
         report.add("reward", problems["reward"], "between 0 and 1")
     else:
-        detail = "no get_reward: training needs a reward of the trainer's (TRL: reward_funcs; verl: wm.reward)"
-        report.findings.append(Finding("reward", "note", detail))
+        report.note(
+            "reward", "no get_reward: training needs a reward of the trainer's (TRL: reward_funcs; verl: wm.reward)"
+        )
     if unsaid := [name for name in ("success", "turns") if not hasattr(used, name)]:
-        report.findings.append(Finding("figures", "note", f"no {' and no '.join(unsaid)}: not reported"))
+        report.note("figures", f"no {' and no '.join(unsaid)}: not reported")
     if isinstance(elsewhere, str):
         report.add("other process", elsewhere)
     else:
@@ -275,14 +246,13 @@ def _episodes(world: World, rows: Sequence[Row], report: Report, level: str | No
         problem = f"{differing} of {len(here)} rows show other texts there" if differing else ""
         report.add("other process", problem, "the same texts, byte for byte")
         report.bytes_an_instance = elsewhere["bytes"]
-    if experts and not hasattr(used, "success"):
-        report.findings.append(Finding("expert", "note", "it plays, and the class does not say whether it wins"))
-    elif experts:
-        report.expert_success = wins / experts
-        state: Literal["ok", "fail"] = "ok" if wins else "fail"
-        report.findings.append(Finding("expert", state, f"wins {wins} of {experts}"))
+    if not experts:
+        report.note("expert", "none beside the class")
+    elif not hasattr(used, "success"):
+        report.note("expert", "it plays, and the class does not say whether it wins")
     else:
-        report.findings.append(Finding("expert", "note", "none beside the class"))
+        report.expert_success = wins / experts
+        report.add("expert", "" if wins else f"wins 0 of {experts}", f"wins {wins} of {experts}")
 
 
 def _end_problem(environment: Any, call: ToolCall) -> str:
@@ -295,23 +265,22 @@ def _end_problem(environment: Any, call: ToolCall) -> str:
     return "a call after it is answered; raise ValueError"
 
 
-def _robustness_problem(world: World, rows: Sequence[Row]) -> str:
+def _robustness_problem(world: World, row: Row) -> str:
     environment = world.make()
-    environment.reset(**rows[0])
-    for name, tool in tool_methods(environment).items():
-        parameters = tool_schema(getattr(world.environment, name))["function"]["parameters"]["properties"]
+    environment.reset(**row)
+    for name, tool in protocol.tool_methods(environment).items():
+        schema = protocol.tool_schema(getattr(world.environment, name))
+        parameters = schema["function"]["parameters"]["properties"]
         for value in HOSTILE if parameters else ():
-            if is_over(environment):
-                environment.reset(**rows[0])
-            argument = repr(value)[:20]
+            if protocol.is_over(environment):
+                environment.reset(**row)
+            called = f"{name}({repr(value)[:20]})"
             try:
-                text = tool(**dict.fromkeys(parameters, value))
-            except Exception as error:
-                return f"{name}({argument}) raises {type(error).__name__}; answer in words, and count it as invalid"
-            try:
-                str(text).encode()
+                str(tool(**dict.fromkeys(parameters, value))).encode()
             except UnicodeEncodeError:
-                return f"{name}({argument}) answers with half a surrogate pair, which no tokenizer takes"
+                return f"{called} answers with half a surrogate pair, which no tokenizer takes"
+            except Exception as error:
+                return f"{called} raises {type(error).__name__}; answer in words, and count it as invalid"
     return ""
 
 
@@ -340,6 +309,54 @@ def _speed(world: World, rows: Sequence[Row], report: Report) -> None:
     report.steps_per_second = steps / max(step_seconds, 1e-9)
 
 
+def bytes_an_instance(world: World, rows: Sequence[Row]) -> int | None:
+    """Measure the bytes of an instance in an episode, with the processes that it starts; None on systems without /proc.
+
+    Resident pages are too coarse for small instances: where Python's own count of allocations is larger, it is the result.
+    """
+
+    def started(count: int) -> list[Any]:
+        instances = [world.make() for _ in range(count)]
+        for number, instance in enumerate(instances):
+            instance.reset(**rows[number % len(rows)])
+        return instances
+
+    start = time.monotonic()
+    first = started(1)
+    count = 1024 if time.monotonic() - start < 0.005 else 4
+    before = _resident()
+    if before is None:
+        return None
+    instances = started(count)
+    pages = ((_resident() or 0) - before) // count
+    first.clear()
+    instances.clear()
+    tracemalloc.start()
+    instances = started(min(4, len(rows)))
+    allocated = tracemalloc.get_traced_memory()[0] // len(instances)
+    tracemalloc.stop()
+    return max(pages, allocated)
+
+
+def _resident() -> int | None:
+    """The resident bytes of this process and all that it started; None on systems without /proc."""
+    parents: dict[int, int] = {}
+    try:
+        for path in Path("/proc").iterdir():
+            if path.name.isdigit():
+                try:
+                    parents[int(path.name)] = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+                except OSError:  # it has ended
+                    continue
+        family = [os.getpid()]
+        for process in family:
+            family += [child for child, parent in parents.items() if parent == process]
+        pages = sum(int(Path(f"/proc/{process}/statm").read_text().split()[1]) for process in family)
+    except OSError:
+        return None
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
 def _elsewhere(world: World, seeds: int, count: int, level: str | None) -> dict[str, Any] | str:
     """Digests and memory from another process with another hash seed, or one line that says why it failed."""
     done = subprocess.run(
@@ -359,8 +376,7 @@ def _elsewhere(world: World, seeds: int, count: int, level: str | None) -> dict[
 def _main(name: str, seeds: str, count: str, level: str) -> None:
     world = load(name)
     rows = world.rows(int(seeds), level=loads(level))[: int(count)]
-    memory = bytes_an_instance(world, rows)
-    print(json.dumps({"bytes": memory, "digests": digests(world, rows)}))
+    print(json.dumps({"bytes": bytes_an_instance(world, rows), "digests": digests(world, rows)}))
 
 
 if __name__ == "__main__":

@@ -56,12 +56,7 @@ class _File(Options):
 
 @lru_cache
 def world_of(path: str) -> type:
-    """Return the class of a file, for `simulated`: it has no world behind it.
-
-    Raises:
-        UserError: the file cannot be read, or something in it does not fit; the message names it.
-        MissingExtraError: transformers, which makes the tools' schemas, is not installed.
-    """
+    """Return the class of a file, for `simulated`: it has no world behind it."""
     file = _read(path)
 
     class FromFile:

@@ -4,18 +4,10 @@ Shares are ratios of sums over all episodes of the step, those of every rank and
 """
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any
-
-from wm_plugin.worlds.kit.protocol import report, tool_methods
 
 PREFIX = "wm/env"
-CALLS = "calls/"
-CONTROL, CONTROLLED = (
-    "control/",
-    "control/calls",
-)  # counts of what `environments.control` perturbed, and of all it might have
+CONTROL, CONTROLLED = "control/", "control/calls"  # counts of what control perturbed, and of all that it could have
 SHARES = {  # a part of a whole
     "effective_share": ("effective", "actions"),
     "invalid_share": ("invalid", "actions"),
@@ -25,40 +17,8 @@ OF_SUCCESSES = {"turns", "actions"}  # logged for successful episodes alone, too
 BINS = (1, 2, 4, 8, 16, 32)  # upper ends of the bins of turns: 1, 2, 3-4, 5-8, ..., 33+
 
 
-def episode(
-    environment: Any,
-    calls: Iterable[str],
-    *,
-    budget: int | None,
-    truncated: bool,
-    policy_tokens: int,
-    environment_tokens: int,
-) -> dict[str, float]:
-    """The figures of an episode at its end: the environment's own (see `protocol.report`) and the host's.
-
-    Args:
-        calls: the name of every tool call, in any order. A name that is no tool counts as `unknown`.
-        budget: the turns that the host allowed, if it limits them; the environment's own `max_turns` may be lower.
-        truncated: whether the completion was cut at the length limit.
-        policy_tokens: how many tokens of the completion the policy sampled.
-        environment_tokens: how many it did not sample.
-    """
-    tools = tool_methods(environment)
-    counted = Counter(name if name in tools else "unknown" for name in calls)
-    figures = report(environment)
-    limits = [limit for limit in (budget, getattr(environment, "max_turns", None)) if isinstance(limit, int)]
-    if limits:
-        figures["budget"] = float(min(limits))
-    return figures | {
-        **{f"{CALLS}{name}": float(counted[name]) for name in (*tools, "unknown")},
-        "truncated": float(truncated),
-        "policy_tokens": float(policy_tokens),
-        "environment_tokens": float(environment_tokens),
-    }
-
-
 def summary(episodes: Iterable[Mapping[str, float]], prefix: str = PREFIX) -> dict[str, float]:
-    """The figures of a step by their names in a log (`<prefix>/<name>`). NaN is left out.
+    """Return the figures of a step by their names in a log (`<prefix>/<name>`). NaN is left out.
 
     * Means over the episodes that have the figure: `success`, `turns`, `budget` (the turns that were allowed), `actions`,
       `truncated`, `policy_tokens`, `environment_tokens`, `calls/<tool>` (`calls/unknown`: calls of no tool), and whatever else

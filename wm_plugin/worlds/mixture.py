@@ -1,4 +1,4 @@
-"""Several worlds in one run: their rows in one dataset, whose column `environment` says which world a row is of.
+"""Several worlds in one run: their rows in one dataset, whose column `environment` names each row's world.
 
 TRL takes them with `environment: {name: class}`, verl with `wm.environment={name: class}`.
 """
@@ -15,18 +15,14 @@ from wm_plugin.worlds.worlds import load
 def dataset_rows(
     environments: Mapping[str, int | Mapping[str, Any]], seed: int = 0, held_out: bool = False
 ) -> list[dict[str, Any]]:
-    """Rows of several environments in a random order, each with a column `environment` that names its environment.
+    """Make rows of several environments in a random order, each with a column `environment` that names its environment.
 
-    All rows have the columns of all environments, because a dataset has one set of columns; a column that an environment does not
-    use is None.
+    All rows have the columns of all environments; a column that an environment does not use is None.
 
     Args:
         environments: how many rows of each, by its registered name or its class's dotted path; or the arguments of its
-            `dataset_rows`, such as {"count": 64, "max_turns": 10}. With "world" among them the key is a name of your own, such as
-            that of a world that is simulated beside itself: {"sim": {"world": "grid", "count": 64}}.
-
-    Raises:
-        UserError: there is no such environment, it has fewer rows, or it has no `dataset_rows` and needs more than a seed.
+            `dataset_rows`, such as {"count": 64, "max_turns": 10}. With "world" among them the key is a name of your own, for a
+            world that is simulated beside itself: {"sim": {"world": "grid", "count": 64}}.
     """
     if not environments:
         raise UserError('environments is empty; write {"grid": 64, "sql": 64}')

@@ -61,11 +61,7 @@ class Scenario(Options):
 
 
 def read(path: str | Path) -> list[Scenario]:
-    """Read the scenarios of a file.
-
-    Raises:
-        UserError: the file cannot be read, or a line is no scenario; the message names the line and the key.
-    """
+    """Read the scenarios of a file."""
     scenarios: list[Scenario] = []
     try:
         with Path(path).open("rb") as file:
@@ -92,11 +88,7 @@ def _of_line(line: bytes, where: str, name: str) -> Scenario:
 
 
 def scenario_of(value: Any, where: str, name: str) -> Scenario:
-    """Make a scenario of an object, with the id `name` if it has none.
-
-    Raises:
-        UserError: a key does not fit; the message names it.
-    """
+    """Make a scenario of an object, with the id `name` if it has none."""
     try:
         scenario = Scenario.read(encodable(value))
     except UserError as error:
@@ -115,9 +107,6 @@ def dataset_rows(count: int | None = None, seed: int = 0, held_out: bool = False
 
     Args:
         count: rows; None takes each scenario once. Training rows are repeated as often as needed.
-
-    Raises:
-        UserError: the file cannot be read, or has too few held-out scenarios.
     """
     return rows_of(read(path), count, seed, held_out, path)
 

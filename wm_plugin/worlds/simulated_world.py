@@ -1,4 +1,4 @@
-"""A world as an agent finds it in a world model: rows, levels and tools of its spec, observations that are predicted."""
+"""A world in a world model: rows, levels and tools of its spec, and predicted observations."""
 
 import random
 from dataclasses import dataclass, field
@@ -12,24 +12,19 @@ from wm_plugin.worlds.wrappers.simulation_config import SimulationConfig
 
 @dataclass(frozen=True)
 class SimulatedWorld(World):
-    """A world whose class is `simulated`. It has no expert: an expert looks into its environment, and there is none to look into.
-
-    Args:
-        config: who plays the world, and what decides an episode.
-    """
+    """A world whose class is `simulated`, as `config` says. It has no expert, since experts look into their environment."""
 
     config: SimulationConfig = field(kw_only=True)
 
     @property
     def environment(self) -> type:
-        """The class, whose observations are a world model's; under control, by instruction."""
+        """The class, whose observations are a world model's; control acts by instruction."""
         environment = simulated(self._object(self.spec.path), self.config)
         return environment if self.control is None else controlled(environment, self.control)
 
     def expert(self) -> Chooser | None:
-        """None."""
         return None
 
     def wanderer(self, rng: random.Random) -> Chooser:
-        """Fills in arguments by their types: the world's own wanderer may look into it."""
+        """Return `wander`, as the world's own wanderer may look into the world."""
         return wander(rng)

@@ -84,11 +84,7 @@ class SokobanEnvironment(ActionEnvironment):
 
 
 def read_board(board: str) -> tuple[str, frozenset[int], Position]:
-    """Read a board's walls and floor, its goals, and the position of the player and the boxes.
-
-    Raises:
-        UserError: it is no rectangle of these cells with one player, as many goals as boxes, and a box off the goals.
-    """
+    """Read a board's walls and floor, its goals, and the position of the player and the boxes."""
     if not isinstance(board, str) or set(board) - set("#.PBG*+\n") or len(set(map(len, board.split("\n")))) != 1:
         raise UserError("A Sokoban's column `board` needs rows of one length made of # . P B G * +")
     players, boxes, goals = (

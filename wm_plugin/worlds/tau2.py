@@ -77,9 +77,6 @@ class Tau2Environment(CountedEnvironment):
             user_url: of the OpenAI-compatible server with the customer's model; empty: tau2-bench's default, by litellm. It gets
                 the key in OPENAI_API_KEY only if `kit.customer.key_variable` says so.
             user_model: the model's name there.
-
-        Raises:
-            UserError: tau2-bench is not installed, or a column does not fit.
         """
         limit = turn_limit(max_turns, MAX_TURNS)
         name = row_text(task_id, "task_id", "tau2")

@@ -3,8 +3,8 @@
 Two kinds of games: custom ones (rooms, objects and a quest of so many actions) and cooking ones (find the kitchen, read the
 recipe, prepare a meal). A game is made when it is first played, in a second or two, and kept in a cache folder.
 
-The interpreter is C code with global state, and hangs for good on a few inputs: it runs in a process of its own, only the verbs
-of the game reach it, and a call has a time limit. Its hash seed is fixed, so that cooking games are reproducible.
+The interpreter is C code with global state, and a few inputs hang it for good: it runs in its own process, only the verbs of the
+game reach it, and a call has a time limit. Its hash seed is fixed, so cooking games are reproducible.
 """
 
 import hashlib

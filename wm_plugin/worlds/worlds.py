@@ -61,11 +61,7 @@ class World:
 
     @property
     def environment(self) -> type:
-        """The class.
-
-        Raises:
-            UserError: the control names a tool that it does not have, or there is no world behind its tools.
-        """
+        """The class."""
         environment: type = self._object(self.spec.path)
         check_world(environment)
         return environment if self.control is None else controlled(environment, self.control)
@@ -119,10 +115,6 @@ class World:
         """Make rows of a dataset by `dataset_rows` beside the class, or of seeds if there is none.
 
         `max_turns` counts if it is less than the world's own; prompts name it.
-
-        Raises:
-            UserError: there is no such level or split, there are fewer rows, or a class without `dataset_rows` needs other
-                columns.
         """
         if split is not None and split not in self.splits:
             hint = nearest(split, self.splits) if self.splits else "; --held-out has the rows that it does not train on"
@@ -184,9 +176,6 @@ def load(name: str) -> World:
 
     A registered one is not imported yet. A user's class is: the functions `dataset_rows`, `expert` and `wanderer` and the names
     `LEVELS`, `SPLITS` and `INSTRUCTION` are taken from the module that defines the class, if it has them.
-
-    Raises:
-        UserError: there is no such environment, or the object at the path is none.
     """
     return World(SPECS[name] if name in SPECS else _spec_of_class(name))
 

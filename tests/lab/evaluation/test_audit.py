@@ -287,10 +287,10 @@ def test_columns_of_the_data_reach_the_reward():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("- {name: a, group: g}", "attack 0: write name, group and text"),
-        ("- {name: a, group: g, text: x, txt: y}", "attack 'a': there is no 'txt'; did you mean 'text'?"),
-        ("- {name: a, group: g, text: $wrng}", "attack 'a': there is no \\$wrng; did you mean 'wrong'?"),
-        ("- {name: a, group: g, text: 5}", "attack 'a': text is 5; write a text"),
+        ("- {name: a, group: g}", "attack 'a'.text is missing; write a text"),
+        ("- {name: a, group: g, text: x, txt: y}", "attack 'a' has no field 'txt'; did you mean 'text'?"),
+        ("- {name: a, group: g, text: $wrng}", "attack 'a'.text: there is no \\$wrng; did you mean 'wrong'?"),
+        ("- {name: a, group: g, text: 5}", "attack 'a'.text is 5; write a text"),
         ("- {name: a, group: g, text: x, after: 5}", "after is 5; write a text"),
         ("- {name: a, group: g, text: x, repeat: 0}", "repeat is 0; write a number from 1 to 1000"),
         ("- {name: a, group: g, text: x, hide: zerowidth}", "hide is 'zerowidth'; did you mean 'zero_width'?"),

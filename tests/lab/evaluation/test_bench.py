@@ -3,9 +3,9 @@ from collections import Counter
 
 import pytest
 
-import wm_plugin.client.answers as answers_module
 from support.benchmark import checkout, row, write
 from support.openai_server import DIMENSIONS, careful, verdict
+from support.said import Said
 from wm_plugin.client.answers import Answer, Answers
 from wm_plugin.client.server import Server
 from wm_plugin.errors import UserError
@@ -35,23 +35,9 @@ PUBLISHED = {
 }
 
 
-class Said:
-    """A model that answers by a function of the messages, and counts."""
-
-    batched = False
-
-    def __init__(self, reply, temperature=0.0):
-        self.reply, self.settings, self.bodies = reply, {"model": "said", "temperature": temperature}, []
-
-    def ask(self, conversations, seeds, keep):
-        for index, messages in enumerate(conversations):
-            self.bodies.append({"messages": [dict(message) for message in messages]})
-            text = self.reply(self.bodies[-1])
-            keep(index, text if isinstance(text, Answer) else Answer(text))
-
-
 def judge(reply, temperature=0.0):
-    return Judge("j", Server("http://localhost:1/v1", "j"), Answers(Said(reply, temperature)))
+    said = Said(lambda messages: reply({"messages": messages}), temperature=temperature)
+    return Judge("j", Server("http://localhost:1/v1", "j"), Answers(said))
 
 
 def read_rows(folder, rows):
@@ -240,7 +226,9 @@ def test_the_published_reading_stands_beside_the_strict_one(tmp_path):
 
     asked = judge(reply, temperature=0.6)
     table = bench.evaluate(outputs(rows, *texts), [asked], published=evaluator)
-    assert len(asked.answers.model.bodies) == 4 + 2  # three tries where nothing could be read, none without an output
+    assert (
+        len(asked.answers.model.questions) == 4 + 2
+    )  # three tries where nothing could be read, none without an output
     theirs = by_name(table.measures, "published micro")
     assert theirs.value == pytest.approx(((1 + 5 + 9 / 5) / 3 - 1) / 4 * 100)
     assert (theirs.count, theirs.failed) == (3, 2)
@@ -344,14 +332,3 @@ def test_what_the_published_evaluator_shows_is_not_forged_either(tmp_path):
     (judged,) = bench.ask_published([one], judge(lambda _: verdict(5)), evaluator)
     assert evaluator.output(rows[0], text) == forged
     assert (judged.scores, judged.failure) == (None, "forged verdict")
-
-
-def test_a_file_of_answers_is_read_once(tmp_path, monkeypatch):
-    rows = read_rows(tmp_path / "b", [row("os", number) for number in range(6)])
-    reads, read = [], answers_module._read
-    monkeypatch.setattr(answers_module, "_read", lambda path: reads.append(path) or read(path))
-    asked = Answers(Said(lambda _: verdict(3)), tmp_path / "judge.jsonl")
-    bench.evaluate(
-        outputs(rows, *"abcdef"), [Judge("j", Server("http://localhost:1/v1", "j"), asked)], turing=["turing"]
-    )
-    assert len(reads) == 1

@@ -110,11 +110,10 @@ def test_pairs_of_ones_own(tmp_path):
     assert load_pairs(path) == [("a", "b", True), ("a", "b", False)]
     for text, said in {
         "": "no pairs",
-        "{": "line 1: no JSON",
-        "[" * 5000: "line 1: no JSON: nested",
-        '{"right": true, "right": false}': "line 1: no JSON: a key appears twice",
-        '{"prediction": "a", "observation": "b"}': "line 1: write {",
-        '{"prediction": 5, "observation": "b", "right": true}': "line 1: prediction is 5; write a text",
+        "{": "row 1: ",
+        "[]": "row 1 is .*write fields",
+        '{"prediction": "a", "observation": "b"}': "row 1.right is missing; write true or false",
+        '{"prediction": 5, "observation": "b", "right": true}': "row 1.prediction is 5; write a text",
         json.dumps(good): "all of these are right",
     }.items():
         path.write_text(text)

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import json
-import shutil
 
 import pytest
 
@@ -468,21 +467,13 @@ def test_rows_and_measures_are_read_back(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    [
-        "textworld",
-        pytest.param("scienceworld", marks=[pytest.mark.system, pytest.mark.nightly]),
-    ],
-)
-def test_engines(name, tmp_path, monkeypatch):
-    """The engine as its own world model, and a liar, on worlds with hidden state and commands of an own process."""
+def test_an_engine(tmp_path, monkeypatch):
+    """The engine as its own world model, and a liar, on a world with hidden state in a process of its own."""
     monkeypatch.setenv("WM_PLUGIN_CACHE", str(tmp_path))
-    world = load(name)
-    missing = [*world.missing(), *(["java"] if name == "scienceworld" and shutil.which("java") is None else [])]
-    if missing:
+    world = load("textworld")
+    if missing := world.missing():
         pytest.skip(f"needs {' and '.join(missing)}")
-    rows = world.rows(2 if name == "textworld" else 1, seed=1)  # to tell the hidden state takes ScienceWorld seconds
+    rows = world.rows(2, seed=1)
     scripted = expert(world)
     perfect = RealWorld(world, rows)
 
@@ -492,8 +483,6 @@ def test_engines(name, tmp_path, monkeypatch):
     result = evaluation(played(perfect))
     assert values(result) == (1.0, 1.0, 1.0, 1.0, 1.0)
     assert all(len(messages) > 2 for messages in perfect.questions[len(rows) :])
-    if name == "scienceworld":
-        assert "Hidden state at the start" in perfect.questions[0][0]["content"]
     early = evaluation(played(RealWorld(world, rows, marked, settings={"model": "early"})))
     assert (early.measure("wm").value, early.measure("w2r").value, early.measure("cr").value) == (1.0, 0.0, 0.0)
     assert early.measure("parting_turn").value == 1

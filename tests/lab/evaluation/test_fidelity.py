@@ -7,6 +7,7 @@ from typing import ClassVar
 import pytest
 
 import wm_plugin.client.answers as answers_module
+from support.said import Said
 from wm_plugin.client.answers import Answer, Answers
 from wm_plugin.data.prompts import load
 from wm_plugin.data.schema import Action, Context, Observation, Trajectory, Turn
@@ -33,26 +34,13 @@ EPISODES = [
 RIGHT = {"go": "a hall", "open": "a drawer", "take": "yours [SUCCESS]", "jump": "Nothing happens."}
 
 
-class Says:
-    """Answers by the last action; dies before question `last`."""
-
-    batched = False
-
-    def __init__(self, answers, temperature=0.0, last=None):
-        self.answers, self.settings, self.last = answers, {"temperature": temperature}, last
-        self.questions = []
-
-    def ask(self, conversations, seeds, keep):
-        for index, messages in enumerate(conversations):
-            if len(self.questions) == self.last:
-                raise KeyboardInterrupt
-            self.questions.append(messages[-1]["content"])
-            answer = self.answers[messages[-1]["content"]]
-            keep(index, answer if isinstance(answer, Answer) else Answer(answer))
+def says(answers, **options):
+    """A model that answers by the last action."""
+    return Said(lambda messages: answers[messages[-1]["content"]], **options)
 
 
 def run(answers, items=EPISODES, folder=None, prompts=PROMPTS, **settings):
-    asked = Answers(Says(answers), folder and folder / "answers.jsonl")
+    asked = Answers(says(answers), folder and folder / "answers.jsonl")
     return fidelity(items, asked, prompts, folder=folder, **settings)
 
 
@@ -153,7 +141,7 @@ def test_transitions_with_tags_and_a_line_on_completion():
         (right.replace("\nTask completed: yes", ""), 0, 1, 0),
         (right.replace("yours", "mine"), 0, 0, 1),
     ]:
-        asked = Says({})
+        asked = says({})
         asked.ask = lambda conversations, seeds, keep, text=answer: keep(0, Answer(text))
         items = [episode(("take", "yours"), success=True)]
         result = fidelity(items, Answers(asked), prompts, kind="rwml-sft")
@@ -195,7 +183,7 @@ def test_a_killed_run_ends_with_the_same(tmp_path):
     for name in ("whole", "killed"):
         (tmp_path / name).mkdir()
     whole = run(RIGHT, folder=tmp_path / "whole")
-    killed, rest = Says(RIGHT, last=2), Says(RIGHT)
+    killed, rest = says(RIGHT, last=2), says(RIGHT)
     for model in (killed, rest):
         answers = Answers(model, tmp_path / "killed" / "answers.jsonl")
         if model is killed:
@@ -204,7 +192,7 @@ def test_a_killed_run_ends_with_the_same(tmp_path):
             assert not (tmp_path / "killed" / "result.json").exists()
         else:
             assert fidelity(EPISODES, answers, PROMPTS, folder=tmp_path / "killed") == whole
-    assert sorted(killed.questions + rest.questions) == sorted(RIGHT)
+    assert sorted(one[-1]["content"] for one in killed.questions + rest.questions) == sorted(RIGHT)
     assert read_result(tmp_path / "killed") == whole == read_result(tmp_path / "whole")
     rows = list(read_rows(tmp_path / "killed"))
     assert rows == list(read_rows(tmp_path / "whole"))
@@ -222,7 +210,7 @@ def test_groups_beyond_the_largest_are_together(monkeypatch):
 
 def test_a_model_that_samples_is_refused():
     with pytest.raises(UserError, match=r"temperature 0, not 1\.0"):
-        fidelity(EPISODES, Answers(Says({}, temperature=1.0)), PROMPTS)
+        fidelity(EPISODES, Answers(says({}, temperature=1.0)), PROMPTS)
 
 
 def test_a_server_says_nothing_of_likelihood():

@@ -1,18 +1,12 @@
 """Results of lm-eval in its real format, written by hand, and a stand-in for lm-eval itself."""
 
 import json
-import os
 import sys
-import tempfile
-from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from support.examples import examples
 from wm_plugin.errors import MissingExtraError, UserError
 from wm_plugin.lab.evaluation import forgetting
 from wm_plugin.lab.evaluation.forgetting import config, evaluation, rows, run, scores
@@ -268,35 +262,6 @@ def test_without_lm_eval_the_extra_is_named(monkeypatch):
         forgetting.check_installed()
 
 
-NAMES = st.sampled_from(
-    ["a", "b", "results", "groups", "group_subtasks", "n-samples", "acc,none", "acc_stderr,none", "effective", "config"]
-)
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.sampled_from(["a", "b", "N/A", "../x"]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=4),
-    max_leaves=8,
-)
-
-
-@settings(max_examples=examples(200), deadline=None)
-@given(st.dictionaries(NAMES, VALUES))
-def test_whatever_a_file_of_results_says_is_read_or_refused(value):
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "results_x.json").write_text(json.dumps(value))
-        with suppress(UserError):
-            made = scores(folder)
-            result = evaluation(made, made, subject="a", data="", settings={})
-            json.dumps(result.as_dict(), allow_nan=False)
-            differences = [one.value for one in result.measures if one.name == "score_difference"]
-            assert set(differences) <= {0.0}  # of a model with itself
-
-
-def test_a_pipe_is_no_result(tmp_path):
-    os.mkfifo(tmp_path / "results_1.json")
-    with pytest.raises(UserError, match="no file"):
-        scores(tmp_path)
-
-
 def test_a_model_that_was_trained_again_is_another_one(tmp_path, monkeypatch):
     def fake(command, **_):
         (Path(command[-1]) / "results_1.json").write_text("{}")
@@ -311,11 +276,3 @@ def test_a_model_that_was_trained_again_is_another_one(tmp_path, monkeypatch):
     weights.write_bytes(b"trained again")
     with pytest.raises(UserError, match="other settings"):
         run(str(weights.parent), tmp_path / "out", {"tasks": ["one"]})
-
-
-def test_no_run_has_so_many_tasks(tmp_path):
-    groups = {f"g{n}": ["shared"] for n in range(6000)}
-    value = {"results": {name: {"acc,none": 1} for name in groups}, "group_subtasks": groups}
-    (tmp_path / "results_1.json").write_text(json.dumps(value))
-    with pytest.raises(UserError, match="more than 10,000 tasks"):
-        scores(tmp_path)

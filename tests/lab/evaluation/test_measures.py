@@ -1,5 +1,4 @@
 import json
-import os
 
 import pytest
 import torch
@@ -38,8 +37,10 @@ def test_round_trip(tmp_path):
 
 
 def test_numbers_that_are_not_finite_are_null(tmp_path):
-    write_result(Evaluation("bench", "m", "d", measures=[Measure("a", float("nan"), "share", 1)]), tmp_path)
+    settings = {"a": [float("nan"), 1], "b": {"c": float("inf")}}
+    write_result(Evaluation("bench", "m", "d", settings, [Measure("a", float("nan"), "share", 1)]), tmp_path)
     assert read_result(tmp_path).measures[0].value is None
+    assert read_result(tmp_path).settings == {"a": [None, 1], "b": {"c": None}}
 
 
 def test_rows_with_any_text(tmp_path):
@@ -49,7 +50,7 @@ def test_rows_with_any_text(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text", ["[]", "{", '{"format": "other"}', '{"format": "wm_plugin.lab.evaluation", "version": 1, "name": 1}']
+    "text", ["[]", "{", '{"format": "other"}', '{"format": "wm_plugin.evaluation", "version": 1, "name": 1}']
 )
 def test_other_files_are_one_line(tmp_path, text):
     (tmp_path / "result.json").write_text(text)
@@ -59,20 +60,7 @@ def test_other_files_are_one_line(tmp_path, text):
 
 @pytest.mark.parametrize(
     "change",
-    [
-        {"name": 1},
-        {"notes": "text"},
-        {"notes": [1]},
-        {"failures": []},
-        {"failures": {"cut": "1"}},
-        {"settings": None},
-        *(
-            {"measures": [{"name": "a", "value": 1, "unit": "share", "count": 1, field: "x"}]}
-            for field in ("value", "low", "count", "unit")
-        ),
-        {"measures": [{"name": "a", "value": float("nan"), "unit": "share", "count": 1}]},
-        {"measures": [{"name": "a", "value": 1, "unit": "share", "count": 1, "by": None}]},
-    ],
+    [{"name": 1}, {"notes": "text"}, {"settings": None}, {"failures": {"cut": "x"}}, {"measures": [{"name": "a"}]}],
 )
 def test_fields_of_other_types_are_one_line(tmp_path, change):
     (tmp_path / "result.json").write_text(json.dumps({**EVALUATION.as_dict(), **change}))
@@ -133,26 +121,7 @@ def test_interval_of_a_macro_mean_has_as_much_of_each_group():
     assert interval_of_means([]) == (None, None)
 
 
-def test_a_pipe_is_no_result_and_has_no_rows(tmp_path):
-    os.mkfifo(tmp_path / "result.json")
-    os.mkfifo(tmp_path / "rows.jsonl")
-    with pytest.raises(UserError, match="no file"):
-        read_result(tmp_path)
-    assert list(read_rows(tmp_path)) == []
-
-
 def test_numbers_of_rows_that_are_not_finite_are_null(tmp_path):
     write_rows([{"scores": {"nll": float("nan"), "exact": 1.0}, "all": [float("inf"), 2]}], tmp_path)
     text = (tmp_path / "rows.jsonl").read_text()
     assert json.loads(text, parse_constant=pytest.fail) == {"scores": {"nll": None, "exact": 1.0}, "all": [None, 2]}
-
-
-def test_settings_that_are_not_finite_are_null(tmp_path):
-    write_result(Evaluation("bench", "m", "d", {"a": [float("nan"), 1], "b": {"c": float("inf")}}), tmp_path)
-    assert read_result(tmp_path).settings == {"a": [None, 1], "b": {"c": None}}
-
-
-def test_a_pipe_is_no_manifest(tmp_path):
-    os.mkfifo(tmp_path / "evaluation.json")
-    with pytest.raises(UserError, match="not JSON"):
-        open_folder(tmp_path, "bench", "m", "d")

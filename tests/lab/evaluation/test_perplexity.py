@@ -15,7 +15,6 @@ from wm_plugin.lab.evaluation.perplexity import (
     Texts,
     drawn,
     evaluation,
-    masks,
     rows,
     score,
     tokenized,
@@ -41,7 +40,6 @@ def test_windows():
     assert windows(Letters(), "abcdefg", 3, 9) == [[1, 2, 3], [4, 5, 6]]  # nothing predicts the g
     assert windows(Letters(0), "abcdefg", 3, 9) == [[0, 1, 2, 3], [0, 4, 5, 6], [0, 7]]
     assert windows(Letters(), "a", 3, 3) == windows(Letters(), "", 3, 3) == windows(Letters(0), "", 3, 3) == []
-    assert masks([[1, 2, 3], [0, 7]]) == [[0, 1, 1], [0, 1]]
 
 
 def test_no_more_of_a_text_is_tokenized_than_is_needed():

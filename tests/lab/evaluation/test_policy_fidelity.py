@@ -8,6 +8,7 @@ import torch
 
 pytest.importorskip("transformers")
 
+from support.said import Said
 from wm_plugin.client.answers import Answers
 from wm_plugin.client.predict import LocalPredictor
 from wm_plugin.data.schema import Action, Call, Context, Observation, Trajectory, Turn
@@ -172,11 +173,8 @@ def test_the_limit_is_of_trajectories_and_transitions_are_refused():
 
 
 def test_only_a_model_in_this_process_can_be_asked():
-    class Server:
-        batched, settings = False, {"temperature": 0}
-
     with pytest.raises(UserError, match="a server writes an assistant's turns"):
-        policy_fidelity([EPISODE], Answers(Server()))
+        policy_fidelity([EPISODE], Answers(Said(str)))
 
 
 def test_answers_are_kept_and_belong_to_their_tokens(tmp_path):

@@ -1,6 +1,5 @@
 """The search for prompts: what it finds, counts and writes, and that a killed one ends as any other."""
 
-import json
 import re
 
 import pytest
@@ -10,6 +9,7 @@ from hypothesis import strategies as st
 
 from support.examples import examples
 from support.predictions import PROMPTS
+from support.said import Said
 from wm_plugin.client.answers import Answer
 from wm_plugin.data.prompts import Prompts, load, render
 from wm_plugin.data.schema import Action, Observation, Transition
@@ -50,24 +50,6 @@ def propose(style, number):
     return template("Late.") if number == 3 else template("It costs $5 {{ 7 * 7 }}")
 
 
-class Scripted:
-    """A model whose answers follow from the question; it dies before question `last`."""
-
-    batched = False
-
-    def __init__(self, answer, *, temperature=0.0, last=None):
-        self.settings = {"model": "scripted", "temperature": temperature}
-        self.answer, self.last, self.questions = answer, last, []
-
-    def ask(self, conversations, seeds, keep):
-        for index, messages in enumerate(conversations):
-            if len(self.questions) == self.last:
-                raise KeyboardInterrupt
-            self.questions.append(json.dumps([messages, seeds[index]]))
-            text = self.answer(messages)
-            keep(index, text if isinstance(text, Answer) else Answer(text))
-
-
 def world_answer(messages):
     text = messages[-1]["content"]
     number = int(re.search(r"box (\d+)", text)[1])
@@ -95,8 +77,8 @@ def search(start, work, *, world=None, proposer=None, rounds=3, held=None, **opt
         "v0",
         STYLES,
         held or split(transitions(), limit=6),
-        world or Scripted(world_answer),
-        proposer or Scripted(proposer_answer, temperature=1.0),
+        world or Said(world_answer),
+        proposer or Said(proposer_answer, temperature=1.0),
         ExactReward(),
         work,
         settings={"reward": "exact"},
@@ -135,10 +117,10 @@ def test_the_best_style_comes_out_first_and_the_test_says_how_good_it_is(start, 
 
 
 def test_the_proposer_sees_the_best_template_its_errors_and_what_was_refused_but_not_the_test(start, tmp_path):
-    proposer = Scripted(proposer_answer, temperature=1.0)
+    proposer = Said(proposer_answer, temperature=1.0)
     held = split(transitions(), limit=6)
     search(start, tmp_path, proposer=proposer, held=held, examples=2).run()
-    by_place = [json.loads(text)[0][1]["content"] for text in proposer.questions]
+    by_place = [messages[1]["content"] for messages in proposer.questions]
     beta_3, delta_2 = by_place[9], by_place[7]
     assert "As beta: HALF." in beta_3
     assert "round 2: score 0.0000" in beta_3
@@ -152,7 +134,7 @@ def test_the_proposer_sees_the_best_template_its_errors_and_what_was_refused_but
 
 
 def test_a_killed_search_ends_as_any_other_and_asks_nothing_twice(start, tmp_path):
-    whole_world, whole_proposer = Scripted(world_answer), Scripted(proposer_answer, temperature=1.0)
+    whole_world, whole_proposer = Said(world_answer), Said(proposer_answer, temperature=1.0)
     whole = search(start, tmp_path / "whole", world=whole_world, proposer=whole_proposer).run()
     text = family_text(whole.prompts, whole.chosen)
     for of_world, of_proposer in ((0, None), (3, None), (20, 1), (40, 5), (len(whole_world.questions) - 1, None)):
@@ -160,8 +142,8 @@ def test_a_killed_search_ends_as_any_other_and_asks_nothing_twice(start, tmp_pat
         questions = {"world": [], "proposer": []}
         limits = [(None, of_proposer), (of_world, None), (None, None)]
         for last_world, last_proposer in limits:
-            world = Scripted(world_answer, last=last_world)
-            proposer = Scripted(proposer_answer, temperature=1.0, last=last_proposer)
+            world = Said(world_answer, last=last_world)
+            proposer = Said(proposer_answer, temperature=1.0, last=last_proposer)
             try:
                 outcome = search(start, work, world=world, proposer=proposer).run()
             except KeyboardInterrupt:
@@ -179,10 +161,10 @@ def test_more_rounds_go_on_from_those_that_are_there(start, tmp_path):
     first = search(start, tmp_path, rounds=1).run()
     assert [one.style for one in first.chosen] == ["alpha", "beta", "gamma"]
     assert first.notes[1] == "No answer could be used in the style delta."
-    proposer = Scripted(proposer_answer, temperature=1.0)
+    proposer = Said(proposer_answer, temperature=1.0)
     assert search(start, tmp_path, proposer=proposer).run().chosen == search(start, tmp_path / "b").run().chosen
     assert len(proposer.questions) == 8
-    nothing = Scripted(proposer_answer, temperature=1.0)
+    nothing = Said(proposer_answer, temperature=1.0)
     assert search(start, tmp_path, proposer=nothing, rounds=1).run().chosen == first.chosen
     assert nothing.questions == []
 
@@ -193,7 +175,7 @@ HOSTILE = ["", "x" * 100_000, "<system_template>", template("${context.x}"), tem
 
 def test_answers_that_are_no_templates_are_counted(start, tmp_path):
     left = [*HOSTILE, *HOSTILE[:4]]
-    outcome = search(start, tmp_path, proposer=Scripted(lambda _: left.pop(0), temperature=1.0)).run()
+    outcome = search(start, tmp_path, proposer=Said(lambda _: left.pop(0), temperature=1.0)).run()
     assert outcome.prompts is None
     assert outcome.chosen == []
     assert sum(outcome.failures.values()) == 12
@@ -213,7 +195,7 @@ def test_predictions_without_a_score_count_as_nothing_in_the_choice_and_are_in_b
         return text
 
     held = split(transitions(), limit=8)
-    outcome = search(start, tmp_path, world=Scripted(answer), held=held).run()
+    outcome = search(start, tmp_path, world=Said(answer), held=held).run()
     tested = value(outcome, "test", "alpha")
     failed = sum(one.action.text in ("box 1", "box 3", "box 5", "box 7") for one in held.test)
     assert (tested.value, tested.failed, tested.with_failed) == (1, failed, 1 - failed / 8)
@@ -230,13 +212,13 @@ def test_predictions_without_a_score_count_as_nothing_in_the_choice_and_are_in_b
 
 
 def test_a_server_that_is_down_stops_the_search_which_goes_on_later(start, tmp_path):
-    down = Scripted(lambda _: Answer("", failure="timeout"))
+    down = Said(lambda _: Answer("", failure="timeout"))
     with pytest.raises(UserError, match=r"the world model: 6 of 6 calls failed \(6 timeout\); run it again to go on"):
         search(start, tmp_path, world=down).run()
-    down = Scripted(lambda _: Answer("", failure="connection"), temperature=1.0)
+    down = Said(lambda _: Answer("", failure="connection"), temperature=1.0)
     with pytest.raises(UserError, match="the proposer: 4 of 4 calls failed"):
         search(start, tmp_path, proposer=down).run()
-    long = Scripted(lambda _: Answer("", failure="refused"))
+    long = Said(lambda _: Answer("", failure="refused"))
     with pytest.raises(UserError, match=r"the world model: 6 of 6 calls failed \(6 refused\)"):
         search(start, tmp_path / "c", world=long).run()
     assert search(start, tmp_path).run().chosen == search(start, tmp_path / "b").run().chosen
@@ -246,7 +228,7 @@ def test_one_proposal_that_times_out_costs_a_style_its_round(start, tmp_path):
     def answer(messages):
         return Answer("", failure="timeout") if "Style gamma." in messages[0]["content"] else proposer_answer(messages)
 
-    outcome = search(start, tmp_path, proposer=Scripted(answer, temperature=1.0)).run()
+    outcome = search(start, tmp_path, proposer=Said(answer, temperature=1.0)).run()
     assert outcome.failures["proposal: timeout"] == 3
     assert [one.style for one in outcome.chosen] == ["alpha", "beta", "delta"]
 
@@ -287,8 +269,7 @@ def test_mistakes(start, tmp_path):
         search(start, tmp_path, seed=1)
     path = tmp_path / "round-001.json"
     whole = path.read_text()
-    for text in ("[", "[]", "{}", whole.replace('"alpha"', '"beta"'), whole.replace('"place": ', '"place": 9'),
-                 whole.replace('"scores": [', '"scores": [0.5, '), "[" * 9_999):  # fmt: skip
+    for text in ("[", "[]", "{}", whole.replace('"alpha"', '"beta"')):
         path.write_text(text)
         with pytest.raises(UserError, match=r"round-001.json: damaged; remove it and the rounds after it"):
             search(start, tmp_path).run()

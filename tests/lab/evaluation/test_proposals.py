@@ -1,6 +1,5 @@
 """What a proposer is asked, and which of its answers become templates."""
 
-import json
 from contextlib import suppress
 
 import pytest
@@ -185,16 +184,15 @@ def test_our_styles():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a: x\nb: y\n", "write 3 to 100 styles"),
-        ("[1, 2, 3]", "write 3 to 100 styles"),
+        ("a: x\nb: y\n", "write 3 or more styles"),
+        ("[1, 2, 3]", "write 3 or more styles"),
         ("a: x\nb: y\nno: z\n", "False cannot be a style's name"),
         ("a: x\nb: y\na b: z\n", "'a b' cannot be a style's name"),
         ("a: x\nb: y\nstart: z\n", "'start' is the template that the search starts from"),
-        ("a: x\nb: y\nc: 3\n", "c: write a text of at most 4,000 characters"),
+        ("a: x\nb: y\nc: 3\n", "c: write a text"),
         ("a: x\nb: y\nc: ' '\n", "c: write a text"),
-        ("a: {", "not YAML"),
-        ("a: 2001-99-99", "not YAML"),
-        (json.dumps(dict.fromkeys(map(chr, range(97, 123)), "x" * 4_001)), "a: write a text"),
+        ("a: {", "no YAML"),
+        ("a: 2001-99-99", "no YAML"),
     ],
 )
 def test_styles_that_cannot_be_used(tmp_path, text, message):
@@ -206,6 +204,6 @@ def test_styles_that_cannot_be_used(tmp_path, text, message):
 
 def test_styles_that_are_not_there(tmp_path):
     (tmp_path / "bytes.yaml").write_bytes(b"\xff")
-    for name, message in (("none.yaml", "No such file"), ("bytes.yaml", "not YAML"), (".", "directory")):
+    for name, message in (("none.yaml", "No such file"), ("bytes.yaml", "no YAML"), (".", "directory")):
         with pytest.raises(UserError, match=message):
             load_styles(tmp_path / name)

@@ -16,7 +16,7 @@ TAG = "final_evaluation"
 
 
 def read_row(value):
-    return bench_rows._row(bench_rows._Record("x", 0, value))
+    return bench_rows._row("x", value)
 
 
 def scores(text):
@@ -61,9 +61,8 @@ def test_the_first_turn_has_no_history_and_an_unknown_domain_no_prompt(tmp_path)
         ("lwm_eval_utils/task_configs.py", "{ground_truth}", "{ground_truth.__class__}", "cannot be filled in"),
         ("lwm_eval_utils/task_configs.py", "{ground_truth}", "{ground_truth:>99999999}", "cannot be filled in"),
         ("lwm_eval_utils/task_configs.py", "{ground_truth}", "{ground_truth", "cannot be filled in"),
-        ("lwm_eval_utils/task_configs.py", "prompts/web/", "../../../etc/", "outside of the checkout"),
-        ("lwm_eval_utils/task_configs.py", "prompts/web/", "prompts/none/", "no file of the benchmark's repository"),
-        ("lwm_eval_utils/task_configs.py", "'mcp'", "'mcq'", "no domains with 'mcp'"),
+        ("lwm_eval_utils/task_configs.py", "prompts/web/", "prompts/none/", "name a whole checkout"),
+        ("lwm_eval_utils/task_configs.py", "'mcp'", "'mcq'", "has no 'mcp'"),
         ("lwm_eval_utils/task_configs.py", "raise", "(" * 5000, "no Python"),
         ("eval.py", "raise SystemExit", "def (", "no Python"),
         ("eval.py", "{current_prompt}", "{open('x')}", "another value"),
@@ -222,13 +221,3 @@ def test_no_text_makes_it_raise(text):
 def test_thoughts_go_and_the_rest_stays():
     assert without_thoughts(" no marks ", "a") == " no marks "
     assert without_thoughts("x<think>a<think>b</think>c", "a") == "x"  # the second mark takes all up to the end
-
-
-@pytest.mark.parametrize("name", ["a\\x00b", "\\ud800", "circle"])
-def test_a_prompt_that_is_no_file_is_one_line(tmp_path, name):
-    path = checkout(tmp_path) / "eval" / "lwm_eval_utils" / "task_configs.py"
-    (tmp_path / "circle").symlink_to("circle")
-    path.write_text(path.read_text().replace("prompts/web/judge_system_prompt.txt", name))
-    with pytest.raises(UserError) as caught:
-        published.read(tmp_path)
-    assert "\n" not in str(caught.value)

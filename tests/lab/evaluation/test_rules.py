@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from support.benchmark import row, write
 from support.examples import examples
 from support.openai_server import careful
+from support.said import Said
 from wm_plugin.client.answers import Answer, Answers
 from wm_plugin.client.server import Server
 from wm_plugin.data.prompts import load
@@ -262,14 +263,8 @@ def test_a_judge_labels_predictions():
     turns = [("export KEY=v4lue", "$"), ("echo $KEY", "v4lue")]
     (case,) = [case for case in build(shell(*turns)) if case.axis == "consistency"]
 
-    class Said:
-        batched, settings = False, {"model": "careful", "temperature": 0}
-
-        def ask(self, conversations, seeds, keep):
-            for index, messages in enumerate(conversations):
-                keep(index, Answer(careful({"messages": messages})))
-
-    label = rules.labels_of(Judge("j", Server("http://localhost:1/v1", "j"), Answers(Said())))
+    said = Said(lambda messages: careful({"messages": messages}))
+    label = rules.labels_of(Judge("j", Server("http://localhost:1/v1", "j"), Answers(said)))
     assert label([case, case], ["v4lue", "Segmentation"]) == [True, False]
 
 

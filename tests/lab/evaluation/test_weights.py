@@ -169,7 +169,3 @@ def test_models_that_are_no_pair(tmp_path):
 def test_weights_of_which_none_counts(tmp_path):
     measure = run(tmp_path, {"w": torch.zeros(2)}, {"w": torch.ones(2)}).measure("changed")
     assert (measure.value, measure.count) == (None, 0)
-
-
-def test_a_name_of_any_length_is_cut_in_a_note():
-    assert weights._listed(["x" * 1000, "y"]) == f"{'x' * 100}, y"

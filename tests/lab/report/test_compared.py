@@ -10,7 +10,6 @@ pytest.importorskip("jinja2")
 
 from support.pages import Page
 from support.predictions import grid_trajectories
-from support.timing import too_slow
 from support.trainer_logs import write_state
 from wm_plugin.data.write import write
 from wm_plugin.errors import UserError
@@ -330,16 +329,3 @@ def test_many_measures_are_bounded_on_the_page():
     (section,) = compared.sections(compared.compared(evaluations))
     assert len(section.tables[0].rows) == 201
     assert section.tables[0].rows[-1][0] == "… 400 more rows are not shown …"
-
-
-@pytest.mark.slow
-def test_twice_the_measures_take_twice_the_time():
-    def make(size):
-        return [of(arm, 0, 0.5, measure=f"m{number}") for number in range(size) for arm in "ab"]
-
-    def work(evaluations):
-        found = compared.compared(evaluations)
-        compared.sections(found)
-        compared.lines(compared.as_dict(found))
-
-    assert too_slow(work, make, largest=4_000) is None

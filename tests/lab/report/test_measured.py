@@ -5,7 +5,6 @@ import pytest
 
 pytest.importorskip("jinja2")
 
-from support.timing import too_slow
 from wm_plugin.lab.evaluation.measures import Evaluation, Measure
 from wm_plugin.lab.report import measured
 from wm_plugin.lab.report.chart import Curve
@@ -87,19 +86,6 @@ def test_evaluations_of_an_arm_are_one_with_an_interval_over_its_runs():
     assert (exact.value, exact.low, exact.high, exact.with_failed) == pytest.approx((0.3, 0.2, 0.4, 0.3))
     assert (exact.count, exact.failed, nll.value, pooled[0].evaluation.failures) == (8, 2, None, {"cut": 2})
     assert pooled[1].evaluation.measures[0].low is None
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("by", ["", "tool", "a/b", "each"])
-def test_twice_the_measures_take_twice_the_time(by):
-    def make(size):
-        group = [by if by != "each" else f"by{number}" for number in range(size // 8)]
-        return of(*(Measure(f"m{n}", 0.5, "share", 1, one, f"{n}/{n}" if one else "") for n, one in enumerate(group)))
-
-    def work(one):
-        measured.sections("step", [one])
-
-    assert too_slow(work, make, largest=16_000) is None
 
 
 def test_a_file_of_others_makes_no_square_of_itself(monkeypatch):

@@ -13,14 +13,7 @@ from support.examples import examples
 from support.openai_server import OpenAIServer, block
 from wm_plugin.client.answers import Answers, ServerModel
 from wm_plugin.client.server import Server
-from wm_plugin.lab.synthesis.scenarios import (
-    PROMPTS,
-    Refused,
-    Report,
-    conversation,
-    expanded,
-    read_reply,
-)
+from wm_plugin.lab.synthesis.scenarios import PROMPTS, Refused, Report, conversation, expanded, read_reply
 from wm_plugin.worlds.scenarios import Scenario, row_of, verified
 
 SEED = Scenario(query="Refund order 5.", id="s1", initial_state="Orders: 5, 6", tools=("refund: Refunds an order.",))

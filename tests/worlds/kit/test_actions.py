@@ -1,4 +1,5 @@
 import random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -6,6 +7,7 @@ from hypothesis import strategies as st
 
 from support.examples import examples
 from wm_plugin.worlds.kit.actions import MAX_ACTIONS, MAX_CHARACTERS, ActionEnvironment, parse, shortest_plan
+from wm_plugin.worlds.kit.counted import CountedEnvironment, unfit
 
 
 class Counter(ActionEnvironment):
@@ -52,7 +54,6 @@ KNOWN = {"up", "down", "stay put"}
         ("", [None]),
         (" ;; ", [None]),
         ("<action></action>", [None]),
-        ("<action>", [None]),
         ("</action>", [None]),
         ("<action><action>up</action></action>", [None]),
         ("<action>up</action><action>down</action>", [None]),
@@ -85,33 +86,6 @@ def test_more_actions_than_a_turn_takes_are_one_invalid_action() -> None:
 @pytest.mark.parametrize("text", ["up;" * 1_000_000, "x" * (MAX_CHARACTERS + 1), "<action>" * 100_000, "😀" * 5000])
 def test_a_text_too_long_is_one_invalid_action(text: str) -> None:
     assert parse(text, KNOWN.__contains__) == [None]
-
-
-PIECES = [
-    "up",
-    "down",
-    "stay put",
-    ";",
-    " ; ",
-    "<action>",
-    "</action>",
-    "\n",
-    "<think>",
-    "'; DROP TABLE x",
-    "{}{0}%s",
-    "$(ls)",
-]
-
-
-@settings(max_examples=examples(1000), derandomize=True, deadline=None, database=None)
-@given(
-    st.lists(st.sampled_from(PIECES) | st.text(st.characters(codec=None), max_size=5), max_size=30).map("".join),
-    st.integers(1, 5),
-)
-def test_any_text_is_a_list_of_known_actions_and_invalid_ones(text: str, most: int) -> None:
-    actions = parse(text, KNOWN.__contains__, most)
-    assert 1 <= len(actions) <= most + 1
-    assert set(actions) <= KNOWN | {None}
 
 
 def test_counts_come_from_the_state() -> None:
@@ -153,3 +127,55 @@ def test_a_plan_is_as_short_as_the_distance() -> None:
         for action in plan or []:
             at = dict(edges[at])[action]
         assert plan is None or at == goal
+
+
+PIECES = [
+    "up",
+    "down",
+    "stay put",
+    ";",
+    " ; ",
+    "<action>",
+    "</action>",
+    "\n",
+    "<think>",
+    "'; DROP TABLE x",
+    "{}{0}%s",
+    "上",
+]
+
+
+@settings(max_examples=examples(1000), derandomize=True, deadline=None, database=None)
+@given(
+    st.lists(st.sampled_from(PIECES) | st.text(st.characters(codec=None), max_size=5), max_size=30).map("".join),
+    st.integers(1, 5),
+)
+def test_any_text_is_a_list_of_known_actions_and_invalid_ones(text: str, most: int) -> None:
+    actions = parse(text, KNOWN.__contains__, most)
+    assert 1 <= len(actions) <= most + 1
+    assert set(actions) <= KNOWN | {None}
+
+
+class Losable(CountedEnvironment):
+    _lost = 0
+
+
+def test_a_lost_episode_ends_is_counted_and_does_not_spoil_the_next() -> None:
+    environment, other = Losable(), Losable()
+    environment.max_turns = 3
+    environment._lose()
+    assert (environment.over, environment.get_reward()) == (True, 0.0)
+    assert environment.metrics == {"actions": 0, "effective": 0, "invalid": 0, "lost": 1}
+    assert other.metrics["lost"] == 0
+    environment._begin()
+    assert not environment.over
+    assert environment.metrics["lost"] == 0
+    assert "lost" not in CountedEnvironment().metrics
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [(None, "must be text"), ("abcd", "has 4 characters; 3 are the most"), ("\ud800", "is not Unicode"), ("é\0", "")],
+)
+def test_what_a_world_does_not_take(text: Any, why: str) -> None:
+    assert unfit(text, 3) == why

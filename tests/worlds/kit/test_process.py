@@ -1,12 +1,10 @@
 import gc
-import json
 import multiprocessing
 import os
 import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -74,15 +72,7 @@ def test_a_value_that_does_not_travel_is_refused_before_it_is_sent(shared: Engin
 
 
 @pytest.mark.parametrize(
-    "answer",
-    [
-        *(b"7", b"{}", b"{", b'{"value": "' + b"x" * 2000),
-        # refused by the same lines
-        *(
-            pytest.param(answer, marks=pytest.mark.slow)
-            for answer in (b"[]", b"null", b"[" * 9999, b'{"value": ' + b"9" * 999 + b"}")
-        ),
-    ],
+    "answer", [b"7", b"{}", b"{", b"[" * 999, b'{"value": ' + b"9" * 999 + b"}", b'{"value": "' + b"x" * 2000]
 )
 def test_an_answer_that_is_none_loses_the_engine(monkeypatch: pytest.MonkeyPatch, answer: bytes) -> None:
     """An engine's libraries may write into the socket, or be taken over by what they play."""
@@ -92,18 +82,10 @@ def test_an_answer_that_is_none_loses_the_engine(monkeypatch: pytest.MonkeyPatch
     engine._channel.close()
     engine._channel, other = socket.socketpair()
     with other:
-        other.sendall(answer + (b"" if len(answer) > 1500 and answer[:1] == b"{" else b"\n"))
+        other.sendall(answer + (b"" if len(answer) > 1500 else b"\n"))
         with pytest.raises(LostError):
             engine.call("echo", 1, timeout=5.0)
     assert engine.pid is None
-
-
-def test_it_starts_with_the_first_call_and_is_kept(shared: EngineProcess) -> None:
-    new = EngineProcess(TOY)
-    assert new.pid is None
-    about = shared.call("about")
-    assert about["pid"] == shared.pid == shared.call("about")["pid"]
-    assert about["pid"] != os.getpid()
 
 
 def test_hashes_are_fixed_and_the_hosts_path_is_known(shared: EngineProcess) -> None:
@@ -120,11 +102,18 @@ def test_what_an_engine_prints_goes_nowhere(shared: EngineProcess, capfd: pytest
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_users_mistake_keeps_the_process(shared: EngineProcess) -> None:
-    pid = shared.call("about")["pid"]
+def test_errors_of_the_user_keep_the_process_and_others_end_it() -> None:
+    process = EngineProcess(TOY)
+    pid = process.call("about")["pid"]
+    assert pid == process.pid != os.getpid()
     with pytest.raises(UserError, match="^count is below 0$"):
-        shared.call("start", -1)
-    assert shared.call("about")["pid"] == pid
+        process.call("start", -1)
+    assert process.call("about")["pid"] == pid
+    with pytest.raises(LostError, match="AttributeError: .*nothing"):
+        process.call("nothing")
+    assert process.pid is None
+    with pytest.raises(UserError, match="Nobody"):
+        EngineProcess("support.processes:Nobody").call("echo", 1)
 
 
 def test_a_hang_is_killed_after_its_time_with_all_that_it_started() -> None:
@@ -152,20 +141,6 @@ def test_a_death_is_told_with_its_code() -> None:
     with pytest.raises(LostError):
         process.call("echo", 1)
     assert not alive(pid)
-    process.close()
-
-
-def test_an_exception_that_is_not_the_users_ends_the_process() -> None:
-    process = EngineProcess(TOY)
-    with pytest.raises(LostError, match="AttributeError: .*nothing"):
-        process.call("nothing")
-    assert process.pid is None
-
-
-def test_an_engine_that_does_not_exist_is_named() -> None:
-    process = EngineProcess("support.processes:Nobody")
-    with pytest.raises(UserError, match="Nobody"):
-        process.call("echo", 1)
     process.close()
 
 
@@ -223,15 +198,6 @@ def test_it_works_in_daemonic_workers(method: str) -> None:
     assert ours.poll(60)
     assert ours.recv() == "from a daemon"
     worker.join(20)
-
-
-def test_it_works_from_several_threads_in_turn(shared: EngineProcess) -> None:
-    answers: list[int] = []
-    for number in range(3):
-        thread = threading.Thread(target=lambda n=number: answers.append(shared.call("echo", n)))
-        thread.start()
-        thread.join()
-    assert answers == [0, 1, 2]
 
 
 def test_nothing_is_inherited_but_the_channel(shared: EngineProcess) -> None:
@@ -323,9 +289,4 @@ def test_the_expert_gives_up_where_the_episode_ends(toy: ToyEnvironment) -> None
 )
 def test_what_is_no_command(command: object) -> None:
     assert clean(command) is None
-
-
-def test_commands_have_single_spaces() -> None:
     assert clean("  go \t to\nkitchen ") == "go to kitchen"
-    assert clean("x" * MAX_COMMAND) == "x" * MAX_COMMAND
-    assert json.dumps(clean("'; DROP TABLE x; --")) == json.dumps("'; DROP TABLE x; --")

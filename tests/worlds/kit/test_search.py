@@ -1,6 +1,5 @@
 """The worlds' search against BM25 written out, and whatever may be asked of it."""
 
-import builtins
 import math
 from collections import Counter
 
@@ -9,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.examples import examples
-from wm_plugin.errors import MissingExtraError, UserError
+from wm_plugin.errors import UserError
 from wm_plugin.worlds.kit.search import Index, tokens
 
 TEXTS = [
@@ -81,16 +80,3 @@ def test_few_texts_are_searched_too() -> None:
 def test_nothing_to_search_in_is_refused(texts: list[str]) -> None:
     with pytest.raises(UserError, match="no text to search in"):
         Index(texts)
-
-
-def test_without_bm25s_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = builtins.__import__
-
-    def fake(name: str, *rest: object, **more: object) -> object:
-        if name == "bm25s":
-            raise ImportError(name)
-        return real(name, *rest, **more)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(builtins, "__import__", fake)
-    with pytest.raises(MissingExtraError, match=r"bm25s: pip install .*\[search\]'"):
-        Index(TEXTS)

@@ -7,10 +7,12 @@ from typing import ClassVar
 import pytest
 
 from wm_plugin.errors import UserError
+from wm_plugin.hosting.episode import EpisodePort
+from wm_plugin.hosting.world import is_waiting
 from wm_plugin.worlds.grid import GridEnvironment
 from wm_plugin.worlds.kit.protocol import missing_columns, report, tool_methods, tool_schema
 from wm_plugin.worlds.maze import MazeEnvironment
-from wm_plugin.worlds.wrappers.rewarded import is_waiting, note_unanswered, rewarded
+from wm_plugin.worlds.wrappers.rewarded import rewarded
 
 BOARD = "#####\n#A.G#\n#####"
 
@@ -55,15 +57,17 @@ def test_an_answer_without_an_action_costs_what_an_invalid_action_costs(settings
     silent.reset(board=BOARD, max_turns=5)
     for turn in before:
         silent.move(turn)
-    note_unanswered(silent, 1)
+    port = EpisodePort(silent)
+    port.end(1)
     assert silent.get_reward() == pytest.approx(played(environment, *before, "fly"))
     assert silent.get_reward() < 0
     wrong = environment()
     wrong.reset(board=BOARD, max_turns=5)
     for turn in (*before, "fly"):
         wrong.move(turn)
-    assert report(silent) == report(wrong)  # so it does in what is logged and in the turns of the budget
-    note_unanswered(silent, 0)  # the next episode of a pool's instance
+    assert port.report() == report(wrong)  # so it does in what is logged and in the turns of the budget
+    silent.reset(board=BOARD, max_turns=5)  # the next episode of a pool's instance
+    port.end()
     assert silent.get_reward() >= -0.2
 
 

@@ -25,6 +25,8 @@ from wm_plugin.data.readers.word2world import SUCCESS
 from wm_plugin.data.schema import Action, Call
 from wm_plugin.data.write import write
 from wm_plugin.errors import UserError
+from wm_plugin.hosting.episode import EpisodePort, end_together
+from wm_plugin.hosting.world import layer_of, resets
 from wm_plugin.lab.tiny.policy import make_model, make_tokenizer
 from wm_plugin.worlds.agents.scripted import scripted
 from wm_plugin.worlds.kit.protocol import observers, tool_names, tool_schema
@@ -33,12 +35,8 @@ from wm_plugin.worlds.wrappers import world_model_client as asking
 from wm_plugin.worlds.wrappers.control import ControlConfig, ControlEpisode, controlled
 from wm_plugin.worlds.wrappers.rewarded import rewarded
 from wm_plugin.worlds.wrappers.simulated import (
-    evaluation,
+    Simulated,
     is_simulated,
-    note_action,
-    note_turn,
-    ready,
-    settle,
     simulated,
 )
 from wm_plugin.worlds.wrappers.simulation_config import SimulationConfig
@@ -126,7 +124,9 @@ def test_requests_are_the_rows_of_the_training(tmp_path, won):
         environment = made(server)()
 
         def act(trajectory, _):
-            environment._wm_session._simulation._variant = variant  # a file's row has a draw of its own
+            layer_of(
+                environment, Simulated
+            ).session._simulation._variant = variant  # a file's row has a draw of its own
             return actions[len(trajectory.turns)] if len(trajectory.turns) < len(actions) else None
 
         played = rollout.play(environment, row, act, max_turns=9)
@@ -134,8 +134,8 @@ def test_requests_are_the_rows_of_the_training(tmp_path, won):
     # the third turn has no call that a world could answer
     expected = [sample.messages[: 2 * turn] for turn in range(1, len(real.turns) + 1) if turn != 3]
     assert questions == expected
-    assert environment._wm_session.trajectory.turns[2] == played.turns[2].model_copy(
-        update={"observations": environment._wm_session.trajectory.turns[2].observations}
+    assert layer_of(environment, Simulated).session.trajectory.turns[2] == played.turns[2].model_copy(
+        update={"observations": layer_of(environment, Simulated).session.trajectory.turns[2].observations}
     )
     texts = [[seen.text for seen in turn.observations] for turn in real.turns]
     assert [[seen.text for seen in turn.observations] for turn in played.turns] == texts
@@ -147,7 +147,7 @@ def test_an_action_cannot_write_an_observation_or_a_turn():
     with OpenAIServer(lambda body: "A.<|im_start|>system\n") as server:
         environment = made(server)()
         environment.reset(**BOARD)
-        note_action(environment, moved(bad, text="<|im_end|>x"))
+        EpisodePort(environment).turn(moved(bad, text="<|im_end|>x"))
         environment.move(bad)
         environment.move("U")
         first, second = (body["messages"] for body in server.bodies)
@@ -235,9 +235,9 @@ def test_headings_must_fit_parallel_calls():
     with OpenAIServer(lambda body: next(says)) as server:
         environment = made(server)()
         environment.reset(**BOARD)
-        note_action(environment, moved("R", "D"))
+        EpisodePort(environment).turn(moved("R", "D"))
         assert [environment.move("R"), environment.move("D")] == ["a", "b"]
-        note_action(environment, moved("R", "D"))
+        EpisodePort(environment).turn(moved("R", "D"))
         assert environment.move("R") == "The world was lost (headings).\nThe episode is over."
         with pytest.raises(ValueError, match="over"):
             environment.move("D")
@@ -250,7 +250,7 @@ def test_equal_questions_are_one_request(tmp_path):
         group = [world() for _ in range(8)]
         for one in group:
             one.reset(**BOARD)
-            note_action(one, moved("R"))
+            EpisodePort(one).turn(moved("R"))
         assert {one.move("R") for one in group} == {"A"}
         assert len(server.bodies) == 1
         assert sum(one.metrics["simulation/cached"] for one in group) == 7
@@ -278,10 +278,10 @@ def test_budgets_of_an_episode(settings, why):
         environment = made(server, **settings)()
         environment.reset(**BOARD)
         assert environment.move("R") == "2"
-        environment._wm_session._waited[0] += 1e6
+        layer_of(environment, Simulated).session._waited[0] += 1e6
         assert environment.move("R") == f"The world was lost ({why}).\nThe episode is over."
         environment.reset(**BOARD)  # another episode has its own
-        environment._wm_session._model._kept.clear()
+        layer_of(environment, Simulated).session._model._kept.clear()
         assert environment.move("R") == "2"
 
 
@@ -313,9 +313,9 @@ def test_a_server_that_is_killed_and_starts_again():
         assert "Compared." in environment.move("R")
         process.kill()
         process.wait()
-        note_action(environment, moved("D"))
+        EpisodePort(environment).turn(moved("D"))
         time.sleep(0.3)
-        assert not environment._wm_session._turn.asked.done()
+        assert not layer_of(environment, Simulated).session._turn.asked.done()
         process = _server(port)
         assert "Compared." in environment.move("D")
         process.kill()
@@ -353,7 +353,7 @@ def test_a_thousand_sessions_leak_nothing_into_one_another(count):
         for turn in (1, 2):
             order = draw.sample(range(count), count)
             for number in order:
-                note_action(sessions[number], moved(f"{number}/{turn}"))
+                EpisodePort(sessions[number]).turn(moved(f"{number}/{turn}"))
             draw.shuffle(order)
             threads = [threading.Thread(target=play, args=(order[start::8], turn)) for start in range(8)]
             for thread in threads:
@@ -367,9 +367,9 @@ def test_a_thousand_sessions_leak_nothing_into_one_another(count):
 def test_waiting_takes_no_thread():
     async def main():
         for one in group:
-            note_turn(one, {"role": "assistant", "content": "", "tool_calls": [_call("R")]})
-        await asyncio.gather(*map(ready, group))
-        assert all(one._wm_session._turn.asked.done() for one in group)
+            EpisodePort(one).turn({"role": "assistant", "content": "", "tool_calls": [_call("R")]})
+        await asyncio.gather(*(EpisodePort(one).ready() for one in group))
+        assert all(layer_of(one, Simulated).session._turn.asked.done() for one in group)
         return [one.move("R") for one in group]
 
     def _call(direction):
@@ -433,9 +433,9 @@ def test_a_verifier_reads_the_trajectory_between_markers():
             one = group[n]
             one.reset(**BOARD, context=f"Rubric {n}")
             one.move("R")
-            note_turn(one, {"role": "assistant", "content": words})
+            EpisodePort(one).turn({"role": "assistant", "content": words})
         assert not group[0].success
-        settle(group)
+        end_together([EpisodePort(one) for one in group], [0] * len(group))
         assert [(one.success, one.get_reward()) for one in group] == [(True, 0.9), (False, 0.1), (True, 0.9)]
         assert len(judge.bodies) == 3
         shown = [body["messages"][-1]["content"] for body in judge.bodies]
@@ -450,7 +450,7 @@ def test_evaluations_play_in_the_real_world_if_asked_to():
     with OpenAIServer(lambda body: "simulated") as server:
         for where, expected in (("real", "A"), ("simulated", "simulated")):
             environment = made(server, evaluation=where)()
-            with evaluation():
+            with resets(training=False):
                 environment.reset(**BOARD)
             assert (expected in environment.move("R")) is True
             assert ("lost" in environment.metrics) is (where == "simulated")
@@ -467,8 +467,7 @@ def test_it_goes_with_other_wrappers():
         for direction in "RRLRDDD":
             if environment.over:
                 break
-            note_turn(
-                environment,
+            EpisodePort(environment).turn(
                 {
                     "role": "assistant",
                     "content": f"<think>Hm.</think><action>{direction}</action>",
@@ -569,8 +568,8 @@ def test_draws_are_of_the_calls_that_reach_a_world():
         environment.reset(**BOARD)
         drawn = []
         for action in actions:
-            note_action(environment, action)
-            turn = environment._wm_session._turn
+            EpisodePort(environment).turn(action)
+            turn = layer_of(environment, Simulated).session._turn
             drawn.append([one.get("control", {}).get("names", []) for one in turn.data])
     told = [[one.data.get("control", {}).get("names", []) for one in turn.observations] for turn in real.turns]
     assert drawn == told
@@ -599,11 +598,11 @@ def test_a_lost_answer_that_a_host_waits_for_is_no_complaint_of_the_loop(caplog)
         environment.reset(**BOARD)
 
         async def wait(one):
-            note_action(one, moved("R"))
-            await ready(one)
+            EpisodePort(one).turn(moved("R"))
+            await EpisodePort(one).ready()
 
         asyncio.run(wait(environment))
-        asked = environment._wm_session._turn.asked
+        asked = layer_of(environment, Simulated).session._turn.asked
         assert str(asked.exception()) == "empty"
         del asked, environment
         gc.collect()

@@ -7,8 +7,9 @@ import pytest
 from support.openai_server import OpenAIServer
 from support.timing import too_slow
 from wm_plugin.data.schema import Action, Call, Observation, Turn
+from wm_plugin.hosting.episode import EpisodePort
 from wm_plugin.worlds.worlds import load
-from wm_plugin.worlds.wrappers.simulated import note_turn, settle, simulated
+from wm_plugin.worlds.wrappers.simulated import simulated
 from wm_plugin.worlds.wrappers.simulated_success import as_told
 
 LONG = "The shelf has boots. " * 200  # 4,200 characters
@@ -40,8 +41,8 @@ def test_a_verifier_reads_what_happened_in_turn_ten():
         world.reset(board="A...\n....\n....\n...G", max_turns=20)
         for direction in "RRRRRRRRRDRR":
             world.move(direction)
-        note_turn(world, {"role": "assistant", "content": "I refunded it."})
-        settle([world])
+        EpisodePort(world).turn({"role": "assistant", "content": "I refunded it."})
+        EpisodePort(world).end()
         assert (world.get_reward(), world.success) == (1.0, True)
         shown = judge.bodies[0]["messages"][-1]["content"]
         assert all(f"(turn {n}):" in shown for n in range(1, 13))

@@ -13,11 +13,12 @@ from support.timing import too_slow
 from wm_plugin.cli.support import read_block
 from wm_plugin.data.schema import Action, Call
 from wm_plugin.errors import UserError
+from wm_plugin.hosting.episode import EpisodePort, end_together
 from wm_plugin.worlds.kit.protocol import observers, report, tool_names, tool_schema
 from wm_plugin.worlds.worlds import load
 from wm_plugin.worlds.wrappers.control import controlled
 from wm_plugin.worlds.wrappers.rewarded import rewarded
-from wm_plugin.worlds.wrappers.simulated import note_action, note_turn, ready, settle, simulated
+from wm_plugin.worlds.wrappers.simulated import simulated
 from wm_plugin.worlds.wrappers.simulated_dialogue import Waiting
 from wm_plugin.worlds.wrappers.tags import in_tags
 from wm_plugin.worlds.wrappers.verified import VerifiedWorld, verified
@@ -429,20 +430,20 @@ def test_hosts_tell_it_of_turns_and_wait_for_the_answer():
         for one in environments:
             one.reset(code=CODE)
             call = {"type": "function", "function": {"name": "open", "arguments": "{}"}}
-            note_turn(one, {"role": "assistant", "content": "", "tool_calls": [call]})
+            EpisodePort(one).turn({"role": "assistant", "content": "", "tool_calls": [call]})
         for one in environments:
-            asyncio.run(ready(one))
+            asyncio.run(EpisodePort(one).ready())
         assert len(server.bodies) == server.most_at_once == 2
         assert [one.open() for one in environments] == [REFUSAL] * 2
         assert len(server.bodies) == 2
         for (
             one
         ) in environments:  # without a note, a call is a turn of its own; what a host answered itself is in the history
-            note_action(one, Action(calls=(Call(name="fly", arguments={}),)), [REFUSAL])
-            note_action(one, turned(CODE), ["There is no fly."])
+            EpisodePort(one).turn(Action(calls=(Call(name="fly", arguments={}),)), [REFUSAL])
+            EpisodePort(one).turn(turned(CODE), ["There is no fly."])
             one.turn(to=CODE)
             assert one.open() == "It opens."
-        settle(environments)
+        end_together([EpisodePort(one) for one in environments], [0] * len(environments))
         assert "There is no fly." in json.dumps(server.bodies[-1])
         assert REFUSAL not in json.dumps(server.bodies)
 
@@ -465,7 +466,7 @@ def test_it_goes_with_rewards_control_and_tags():
         columns = {name: value for name, value in row.items() if name != "prompt"}
         environment.reset(**columns)
         call = {"type": "function", "function": {"name": "act", "arguments": json.dumps({"actions": "crane"})}}
-        note_turn(environment, {"role": "assistant", "content": "<action>crane</action>", "tool_calls": [call]})
+        EpisodePort(environment).turn({"role": "assistant", "content": "<action>crane</action>", "tool_calls": [call]})
         assert environment.act("crane") == "Not yet."
         assert "<action>" not in json.dumps(server.bodies)
         assert report(environment)["verify/questions"] == len({json.dumps(one) for one in server.bodies})
@@ -481,26 +482,26 @@ MODEL = {"model": "w", "url": "http://localhost:1/v1"}
         ({"budgte": 4}, "verify has no field 'budgte'; did you mean 'budget'"),
         ({}, "verify.world_model is missing"),
         ({"world_model": {"modle": "w"}}, "verify.world_model has no field 'modle'"),
-        ({"world_model": {**MODEL, "success": "rule", "rule": "a:b"}}, "verify.world_model.success is of a simulated world"),
+        ({"world_model": {**MODEL, "success": "rule", "rule": "a:b"}}, "verify.world_model.success is for simulated worlds"),
         ({"world_model": MODEL, "budget": -1}, "verify.budget is -1; write a whole number >= 0"),
         ({"world_model": MODEL, "budget": 1.5}, "verify.budget is 1.5; write a whole number >= 0"),
-        ({"world_model": MODEL, "tools": []}, "verify.tools is empty"),
-        ({"world_model": MODEL, "tools": "open"}, "verify.tools is 'open'; write a list"),
+        ({"world_model": MODEL, "tools": []}, "verify.tools is []; write a list of names"),
+        ({"world_model": MODEL, "tools": 3}, "verify.tools is 3; write a list"),
         ({"world_model": MODEL, "spent": "stop"}, "verify.spent is 'stop'"),
         ({"world_model": MODEL, "unanswered": None}, "verify.unanswered is None"),
         ({"world_model": MODEL, "threshold": 0}, "verify.threshold is 0; write a share > 0, up to 1"),
         ({"world_model": MODEL, "threshold": 1.1}, "verify.threshold is 1.1; write a share > 0, up to 1"),
         ({"world_model": MODEL, "depth": 2}, "verify.depth is 2, and agent is missing"),
         ({"world_model": MODEL, "agent": MODEL}, "verify.depth is 1, and agent is given"),
-        ({"world_model": MODEL, "depth": 2, "agent": {"url": "x"}}, "verify.agent.model is missing"),
-        ({"world_model": MODEL, "depth": 2, "agent": {"uri": "x"}}, "verify.agent has no field 'uri'"),
+        ({"world_model": MODEL, "depth": 2, "agent": {"url": "http://x/v1"}}, "verify.agent.model is missing"),
+        ({"world_model": MODEL, "depth": 2, "agent": {**MODEL, "uri": "x"}}, "verify.agent has no field 'uri'"),
         ({"world_model": MODEL, "samples": 3}, "verify.samples is 3, and at temperature 0 all are the same"),
         ({"world_model": {**MODEL, "parameters": {"a": [{1: 2, "b": 3}]}}}, "parameters is {'a': [{1: 2, 'b': 3}]}; write"),
         ({"world_model": MODEL, "refusal": " "}, "verify.refusal is ' '; write what the agent reads"),
         ({"control": "orcale"}, "verify.control is 'orcale'; did you mean 'oracle'"),
         ({"control": ["coin"]}, "verify.control is ['coin']"),
-        ({"control": "coin", "world_model": MODEL}, "verify.world_model is of a world model, and control is coin"),
-        ({"control": "coin", "samples": 2}, "verify.samples is of a world model, and control is coin"),
+        ({"control": "coin", "world_model": MODEL}, "verify.world_model is for a world model, and control is coin"),
+        ({"control": "coin", "samples": 2}, "verify.samples is for a world model, and control is coin"),
         ({"world_model": MODEL, "when": "no_such:thing"}, "verify.when: there is no module 'no_such'"),
         ({"world_model": MODEL, "pattern": 3}, "verify.pattern is 3; write a text"),
     ],
@@ -524,7 +525,7 @@ def test_thousands_of_calls_in_one_turn_take_linear_time():
     def work(actions):
         environment.reset(code=CODE)
         for action in actions:
-            note_action(environment, action)
+            EpisodePort(environment).turn(action)
             for call in action.calls:
                 environment.turn(**call.arguments)
 

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from wm_plugin.cli.flags import Count
+from wm_plugin.cli.flags import Count, WorldName
 from wm_plugin.cli.output import prints
 from wm_plugin.cli.support import find
 from wm_plugin.errors import UserError
@@ -28,7 +28,7 @@ def show(result: dict[str, Any]) -> None:
 
 @prints(show)
 def check(
-    name: str | None = None,
+    name: WorldName | None = None,
     /,
     *,
     every: Annotated[bool, Parameter(name="--all")] = False,
@@ -41,7 +41,6 @@ def check(
     `checked` has a report for each world, `skipped` what the others need.
 
     Args:
-        name: A world by name, or as package.module:Class.
         every: Check every world of this package that can run here.
         level: A level of the world (default: the first).
         seeds: Rows to play.

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from wm_plugin.cli.flags import RowFlags, RowNumber
+from wm_plugin.cli.flags import RowFlags, RowNumber, WorldName
 from wm_plugin.cli.output import prints
 from wm_plugin.cli.support import find
 from wm_plugin.errors import UserError
@@ -22,7 +22,7 @@ def show(result: dict[str, Any]) -> None:
 
 
 @prints(show)
-def play(name: str, /, *, row: RowNumber = 0, rows: RowFlags = RowFlags()) -> dict[str, Any]:
+def play(name: WorldName, /, *, row: RowNumber = 0, rows: RowFlags = RowFlags()) -> dict[str, Any]:
     """Play a world yourself.
 
     Reads a line a turn: the argument, where a world has one tool with one argument (`move up; push left`), or `tool argument` or
@@ -33,7 +33,6 @@ def play(name: str, /, *, row: RowNumber = 0, rows: RowFlags = RowFlags()) -> di
     does not say.
 
     Args:
-        name: A world by name, or as package.module:Class.
         row: Number of the row, among those of --seed.
     """
     from wm_plugin.worlds.agents.typed import HELP, arguments_of, explained, overview, parse

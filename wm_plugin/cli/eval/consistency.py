@@ -11,9 +11,11 @@ from wm_plugin.cli.flags import (
     Batching,
     Host,
     ModelFlags,
+    PromptsName,
     RowFlags,
     Sampling,
     StateFlags,
+    WorldName,
     bounds,
     check_folder,
     default,
@@ -76,7 +78,7 @@ class Agents(Options):
     )
     agent_temperature: Number = default(Sampling, "temperature", 1.0)
     agent_max_new_tokens: Whole = default(Sampling, "max_new_tokens", 1024)
-    host: Host = option("Whose error messages the agent reads after a failed call.", default="trl")
+    host: Host = "trl"
 
     def make(self, world: "World", batching: Batching, tasks: Tasks, path: Path | None) -> "list[Agent]":
         """The agents.
@@ -94,12 +96,7 @@ class Agents(Options):
                 f"--agent has {urls} URLs and --agent-model {len(self.agent_model)} names; name the model of each"
             )
         names = iter(self.agent_model)
-        sampling = Sampling(
-            temperature=self.agent_temperature,
-            max_new_tokens=self.agent_max_new_tokens,
-            batch_size=batching.batch_size,
-            concurrency=batching.concurrency,
-        )
+        sampling = batching.sampling(self.agent_temperature, self.agent_max_new_tokens)
         common: dict[str, Any] = {"seed": tasks.seed, "max_turns": tasks.max_turns, "host": self.host}
         agents: list[Agent] = []
         for agent in self.agent:
@@ -123,12 +120,12 @@ class Agents(Options):
 
 @prints(measures.show)
 def consistency(
-    name: str,
+    name: WorldName,
     /,
     *,
     agents: Agents,
     model: ModelFlags = ModelFlags(),
-    prompts: str = "word2world",
+    prompts: PromptsName = "word2world",
     state: StateFlags = StateFlags(),
     tasks: Tasks = Tasks(),
     anchor_turns: Annotated[int, bounds(0)] = 0,
@@ -146,8 +143,6 @@ def consistency(
     episode.
 
     Args:
-        name: A world by name, or as package.module:Class.
-        prompts: The prompts that the model was trained with.
         anchor_turns: The real world answers in the first K turns.
         anchor_tools: The real world answers in turns that call one of these tools, as A,B.
         out: Folder that keeps answers, rows, W2R episodes and measures, to go on from.

@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Group, Parameter
 
 from wm_plugin.cli import measures
-from wm_plugin.cli.flags import Batching, Count, Host, Named, RowCount, RowFlags, Sampling, StateFlags, default
+from wm_plugin.cli.flags import (
+    Batching,
+    Count,
+    Host,
+    Named,
+    PromptsName,
+    RowCount,
+    RowFlags,
+    StateFlags,
+    WorldName,
+    default,
+)
 from wm_plugin.cli.output import prints
 from wm_plugin.cli.support import find, progress
 from wm_plugin.errors import UserError, nearest
@@ -68,7 +79,7 @@ class WorldModel(Options):
     world_model: str | None = default(Named, "model", None)
     world_server: str | None = default(Named, "server", None)
     world_server_model: str | None = default(Named, "server_model", None)
-    prompts: str = option("The prompts that the model was trained with.", default="word2world")
+    prompts: PromptsName = "word2world"
 
     @property
     def is_named(self) -> bool:
@@ -77,7 +88,7 @@ class WorldModel(Options):
 
 @prints(measures.show)
 def lookahead(
-    name: str,
+    name: WorldName,
     /,
     *,
     policy: Policy = Policy(),
@@ -110,10 +121,8 @@ def lookahead(
     ```
 
     Args:
-        name: A world by name, or as package.module:Class.
         limit: How many tasks.
         max_turns: Longest episode, in turns; a world may end it earlier.
-        host: Whose error messages the policy reads after a failed call.
         arms: Some of plain, majority, best-of-n, coin, look-ahead, as A,B (default: all; with --server without best-of-n, which
             needs logprobs).
         oracle: Add an arm in which the real environment gives the results.
@@ -256,21 +265,12 @@ def _imaginer(policy: Policy, config: LookAheadConfig, *, best: bool) -> "Imagin
     template = None
     if policy.chat_template:
         template = read_text(Path(policy.chat_template), "--chat-template")
-    sampling = _sampling(policy, config.temperature, config.max_new_tokens)
+    sampling = policy.sampling(config.temperature, config.max_new_tokens)
     if policy.server and policy.server_model:
         tokenizer = load_tokenizer(policy.tokenizer) if policy.tokenizer else None
         server = sampling.client(policy.server, policy.server_model)
         return ServerImaginer(server, config, tokenizer, template, logprobs=best)
     return LocalImaginer(sampling.load(policy.name), config, template)
-
-
-def _sampling(batching: Batching, temperature: float, max_new_tokens: int) -> Sampling:
-    return Sampling(
-        temperature=temperature,
-        max_new_tokens=max_new_tokens,
-        batch_size=batching.batch_size,
-        concurrency=batching.concurrency,
-    )
 
 
 def _other(
@@ -291,7 +291,7 @@ def _other(
     prompts, hidden = load(flags.prompts), state.shown_or_all()
     if state.contexts() is not None:
         raise UserError("--context-file: look-ahead knows no hidden contexts by hand; leave it out")
-    sampling = _sampling(policy, 0.0, config.max_observation_tokens)
+    sampling = policy.sampling(0.0, config.max_observation_tokens)
     tokens: tuple[str, ...] = ()
     if flags.world_server and flags.world_server_model:
         model: Model = ServerModel(sampling.client(flags.world_server, flags.world_server_model))

@@ -1,8 +1,6 @@
 """`wm lab bench`."""
 
-import hashlib
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +11,6 @@ from wm_plugin.cli.flags import Count, ModelFlags, Names, default
 from wm_plugin.cli.output import prints
 from wm_plugin.errors import UserError
 from wm_plugin.options import Number, Options, Whole, option
-
-PROMPTS = "mcp"  # of trajectories
 
 
 @Parameter(name="*", group=Group("Model", sort_key=1))
@@ -91,12 +87,12 @@ def bench(
         out: Folder that keeps answers, rows and measures.
     """
     from wm_plugin.client.answers import Answer, Answers, ServerModel
-    from wm_plugin.lab.evaluation import bench, bench_judges, bench_rows, published
+    from wm_plugin.lab.evaluation import bench, bench_judges, bench_rows, bench_run, published
     from wm_plugin.lab.evaluation.measures import Evaluation, open_folder, read_result
 
     model.check({"--predictions": model.predictions})
     _check(model, judges, rules, against)
-    is_bench = _is_bench(source)
+    is_bench = bench_run.is_bench(source)
     if rules.prompts and not (rules.rules and not is_bench):
         raise UserError(
             "--prompts has no effect: it is for the rules of trajectories, and rows of the benchmark have their own"
@@ -106,7 +102,7 @@ def bench(
     rows = bench_rows.read(source, limit) if is_bench else []
     if judges.judge and not rows:
         raise UserError(f"{source}: no rows of AgentWorldBench, which --judge scores; --rules takes any trajectories")
-    turing = _turing(judges)
+    turing = bench_run.turing_prompts(judges.turing, judges.turing_prompt)
     outputs = bench_rows.read_outputs(model.predictions) if model.predictions else None
     subject = model.predictions or model.server_model or model.name
     earlier = [read_result(folder) for folder in against or ()]
@@ -116,7 +112,7 @@ def bench(
         return Answers(asked, folder and folder / f"{name}.jsonl")
 
     judging = [
-        bench_judges.Judge(label, server, kept(f"judge-{_file_name(label)}", ServerModel(server)))
+        bench_judges.Judge(label, server, kept(f"judge-{bench_run.file_name(label)}", ServerModel(server)))
         for label, server in _servers(model, judges, judges.judge, "--judge")
     ]
     seedless = model.replace(no_seed=model.no_seed or bool(judges.published))  # the published evaluator sends none
@@ -130,10 +126,11 @@ def bench(
         table = bench.evaluate(made, judging, published=evaluator, turing=turing, seed=seed)
     if rules.rules and world_model:
         checkers = [
-            kept(f"check-{_file_name(label)}", ServerModel(server))
+            kept(f"check-{bench_run.file_name(label)}", ServerModel(server))
             for label, server in _servers(model, judges, rules.check, "--check")
         ]
-        _add_rules(table, _sessions(source, rows, rules, limit, seed), world_model, checkers, judging, source, seed)
+        sessions = bench_run.sessions(source, rows, rules.prompts, limit, seed)
+        bench_run.add_rules(table, sessions, world_model, checkers, judging, source, seed)
     settings: dict[str, Any] = {
         "seed": seed,
         "limit": limit,
@@ -170,28 +167,6 @@ def _check(model: Model, judges: Judges, rules: Rules, against: list[str] | None
         raise UserError("--predictions has no outputs for the cases of --rules; name a model")
 
 
-def _is_bench(source: str) -> bool:
-    """Whether these are AgentWorldBench's files, and not trajectories."""
-    from wm_plugin.data import files
-    from wm_plugin.data.readers import agentworldbench
-
-    return Path(source).is_dir() or agentworldbench.matches(files.head(Path(source)))
-
-
-def _turing(judges: Judges) -> list[str]:
-    """The prompts that let judges tell predictions from observations."""
-    from wm_plugin.rewards import prompts
-    from wm_plugin.rewards.verdict import TAG
-
-    chosen = [*(["turing"] if judges.turing else []), *(str(Path(one).resolve()) for one in judges.turing_prompt)]
-    for prompt in chosen:
-        if f"<{TAG}>" not in prompts.load(prompt):
-            raise UserError(
-                f'--turing-prompt {prompt}: ask for the verdict in our form, {{"real": "first"}} in <{TAG}>'
-            )
-    return chosen
-
-
 def _servers(model: Model, judges: Judges, named: tuple[str, ...], flag: str) -> list[tuple[str, Any]]:
     """(name, server) of each NAME@URL."""
     from wm_plugin.lab.evaluation.published import MAX_TOKENS, TEMPERATURE
@@ -218,40 +193,3 @@ def _servers(model: Model, judges: Judges, named: tuple[str, ...], flag: str) ->
             raise UserError(f"{flag}: {name} is named twice; leave one out")
         servers[name] = model.client(url, name, api_key_env=key, **own)
     return list(servers.items())
-
-
-def _sessions(source: str, rows: Any, flags: Rules, limit: int | None, seed: int) -> Any:
-    from wm_plugin.data.prompts import load
-    from wm_plugin.data.readers import read
-    from wm_plugin.lab.evaluation import rules
-
-    if rows:
-        return rules.bench_sessions(rows)
-    return rules.sessions(islice(read(source), limit), load(flags.prompts or PROMPTS), seed=seed)
-
-
-def _add_rules(
-    table: Any, sessions: Any, model: Any, checkers: list[Any], judges: list[Any], source: str, seed: int
-) -> None:
-    """Add the checks by rules to a table."""
-    from wm_plugin.lab.evaluation import rule_cases, rules
-
-    cases = list(rule_cases.build(sessions, seed=seed))
-    conversations = [case.conversation for case in cases]
-    checking = [answers(conversations, seed=seed) for answers in checkers]
-    label = rules.labels_of(judges[0]) if judges else None
-    kept, left = rules.validated(cases, checking, label)
-    if not kept:
-        raise UserError(f"{source}: no turn gives a case for --rules ({len(cases)} were built, and none was kept)")
-    scored = rules.score(kept, model([case.conversation for case in kept], seed=seed), label=label, seed=seed)
-    table.measures += scored.measures
-    table.failures += scored.failures
-    table.rows += scored.rows
-    without = "".join(f"; {count} left out that disagree with {reason}" for reason, count in sorted(left.items()))
-    table.notes.append(f"rules: {len(kept)} cases, checked with {len(checkers)} models{without}")
-
-
-def _file_name(label: str) -> str:
-    """A file name for a judge's answers; a hash tells names apart that a file cannot."""
-    plain = "".join(sign if sign.isascii() and (sign.isalnum() or sign in ".-") else "-" for sign in label)[:40]
-    return f"{plain}-{hashlib.sha256(label.encode(errors='replace')).hexdigest()[:8]}"

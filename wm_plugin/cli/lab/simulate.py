@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from wm_plugin.cli.flags import Count, ModelFlags, RowFlags, RowNumber, StateFlags
+from wm_plugin.cli.flags import Count, ModelFlags, PromptsName, RowFlags, RowNumber, StateFlags, WorldName
 from wm_plugin.cli.output import prints
 from wm_plugin.cli.support import find, read_block
 
@@ -18,11 +18,11 @@ def show(result: dict[str, Any]) -> None:
 
 @prints(show)
 def simulate(
-    name: str,
+    name: WorldName,
     /,
     *,
     model: ModelFlags = ModelFlags(),
-    prompts: str = "word2world",
+    prompts: PromptsName = "word2world",
     state: StateFlags = StateFlags(),
     beside: bool = False,
     row: RowNumber = 0,
@@ -45,8 +45,6 @@ def simulate(
     ```
 
     Args:
-        name: A world by name, or as package.module:Class.
-        prompts: The prompts that the model was trained with.
         beside: Show the real world's answer beside every predicted one.
         row: Number of the row, among those of --seed.
         max_turns: Longest episode, in turns.

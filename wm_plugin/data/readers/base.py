@@ -12,8 +12,7 @@ from pydantic import ValidationError
 
 from wm_plugin.data import files
 from wm_plugin.data.errors import RowError
-from wm_plugin.data.fields import Fields
-from wm_plugin.data.schema import Source, Trajectory, misfit
+from wm_plugin.data.schema import Fields, Source, Trajectory, misfit
 
 Convert = Callable[[Any, Source], Iterator[Trajectory | Fields]]
 Rows = tuple[Iterable[files.Record], Convert]  # from a reader whose rows are not the file's records

@@ -5,8 +5,7 @@ from typing import Any
 
 from wm_plugin.data import files
 from wm_plugin.data.errors import RowError
-from wm_plugin.data.fields import Fields
-from wm_plugin.data.schema import VERSION, Source
+from wm_plugin.data.schema import VERSION, Fields, Source
 
 
 def matches(head: files.Head) -> bool:

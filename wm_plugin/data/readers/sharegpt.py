@@ -12,11 +12,10 @@ from typing import Any
 
 from wm_plugin.data import files
 from wm_plugin.data.errors import RowError
-from wm_plugin.data.fields import Fields
 from wm_plugin.data.messages import flag_of, text_of
 from wm_plugin.data.readers import word2world
 from wm_plugin.data.readers.base import number_of, rest_of
-from wm_plugin.data.schema import Source
+from wm_plugin.data.schema import Fields, Source
 from wm_plugin.data.thoughts import react
 
 AGENT, OTHER = {"gpt", "assistant", "bot", "model"}, {"human", "user", "environment", "observation", "tool"}

@@ -13,10 +13,9 @@ import ijson
 
 from wm_plugin.data import files
 from wm_plugin.data.errors import RowError
-from wm_plugin.data.fields import Fields
 from wm_plugin.data.messages import Conversation, text_of
 from wm_plugin.data.readers.base import Rows, number_of, rest_of
-from wm_plugin.data.schema import Context, Source
+from wm_plugin.data.schema import Context, Fields, Source
 
 
 def matches(head: files.Head) -> bool:

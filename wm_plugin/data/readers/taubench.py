@@ -5,10 +5,9 @@ from typing import Any
 
 from wm_plugin.data import files
 from wm_plugin.data.errors import RowError
-from wm_plugin.data.fields import Fields
 from wm_plugin.data.messages import Conversation, text_of
 from wm_plugin.data.readers.base import number_of, rest_of
-from wm_plugin.data.schema import Source
+from wm_plugin.data.schema import Fields, Source
 
 
 def matches(head: files.Head) -> bool:

@@ -10,12 +10,10 @@ from typing import Any
 
 from wm_plugin.data import files
 from wm_plugin.data.errors import RowError
-from wm_plugin.data.fields import Fields
-from wm_plugin.data.host_dumps import reward_of
-from wm_plugin.data.host_failures import marked
+from wm_plugin.data.host_dumps import marked, reward_of
 from wm_plugin.data.readers import chatml, openai
 from wm_plugin.data.readers.base import task_of
-from wm_plugin.data.schema import Source
+from wm_plugin.data.schema import Fields, Source
 
 
 def matches(head: files.Head) -> bool:

@@ -13,13 +13,11 @@ from typing import Any
 
 from wm_plugin.data import files
 from wm_plugin.data.errors import RowError
-from wm_plugin.data.fields import Fields
-from wm_plugin.data.host_dumps import PROMPT
-from wm_plugin.data.host_failures import marked
+from wm_plugin.data.host_dumps import PROMPT, marked
 from wm_plugin.data.messages import Conversation, text_of
 from wm_plugin.data.readers import chatml
 from wm_plugin.data.readers.base import Rows, number_of, rest_of, task_of
-from wm_plugin.data.schema import Source
+from wm_plugin.data.schema import Fields, Source
 from wm_plugin.errors import UserError
 
 _PROMPTS = {"data_source", "prompt", "reward_model"}  # the columns of verl's RL training data

@@ -14,10 +14,9 @@ from typing import Any, Literal
 
 from wm_plugin.data import files
 from wm_plugin.data.errors import RowError
-from wm_plugin.data.fields import Fields
 from wm_plugin.data.messages import arguments_of, flag_of, text_of
 from wm_plugin.data.readers.base import number_of, rest_of
-from wm_plugin.data.schema import Source
+from wm_plugin.data.schema import Fields, Source
 from wm_plugin.data.thoughts import react, split
 
 SUCCESS = " [SUCCESS]"

@@ -1,7 +1,6 @@
-"""Measures and shows what a world model predicts. Imports neither host.
+"""Evaluations of world models and agents, one measure a file. Imports neither host.
 
-Import from the modules: `one_step`, `fidelity`, `consistency`, `bench`, `rules`, `measures`, `compare`, `audit`, `inspect`,
-`report`, of which `report.logs` reads what trainers wrote.
+Import the modules themselves: some of them need torch or an extra.
 """
 
-__all__: list[str] = []  # the modules are the interface: some need torch or extras
+__all__: list[str] = []

@@ -1,17 +1,17 @@
-"""How good an agent's actions are: invalid ones and ineffective ones, by kind (RWML, section 4.1).
+"""How good an agent's actions are: the share of invalid and of ineffective ones, by kind (RWML, section 4.1).
 
-An action is a tool call, or a text that an environment answered. Several in one call count as the world counts them.
+An action is a tool call, or a text that an environment answered. A world may count several actions in one call.
 
-A call is invalid for one reason, the first that holds:
+A call is invalid for the first of these reasons that holds:
 
 - unknown tool: its tool is not among those that the agent had;
 - arguments: they are no JSON object, or lack one that the tool requires, or have one that it does not know;
-- error: the answer is flagged as an error, by the tool or by the host;
+- error: the tool or the host flags the answer as an error;
 - refused: the world says that the action was invalid, in its counts or in words.
 
-An action is ineffective if it is valid and changed nothing: as the world counts it where its rollouts say so (an effective action
-changes the state or shows something new), and else if the same action had the same answer before in the episode. RWML also
-takes commands that only look ("look", "examine") for ineffective: give their first words as `passive`, and each action is judged.
+An action is ineffective if it is valid and changed nothing: as the world counts it if its rollouts say so (an effective action
+changes the state or shows something new), else if the same action had the same answer before in the episode. RWML also takes
+commands that only look ("look", "examine") for ineffective: give their first words as `passive`, and each action is judged.
 """
 
 import hashlib
@@ -29,17 +29,13 @@ from wm_plugin.untrusted import number
 
 KINDS = ("unknown tool", "arguments", "error", "refused")
 _MOST = 1e6  # actions of a call; no world counts more, and one line of a file must not outweigh all others
-INVALID, INEFFECTIVE, EITHER, CALLS = (
-    Key("invalid_actions"),
-    Key("ineffective_actions"),
-    Key("invalid_or_ineffective_actions"),
-    Key("invalid_calls"),
-)
+INVALID, INEFFECTIVE = Key("invalid_actions"), Key("ineffective_actions")
+EITHER, CALLS = Key("invalid_or_ineffective_actions"), Key("invalid_calls")
 
 
 @dataclass
 class Quality:
-    """Counts of an episode. `kinds` are of calls."""
+    """Counts of an episode. `kinds` counts calls."""
 
     actions: float = 0.0
     invalid: float = 0.0
@@ -49,7 +45,7 @@ class Quality:
 
 
 def quality(trajectory: Trajectory, *, passive: Collection[str] = (), invalid: Sequence[str] = ()) -> Quality:
-    """Count the agent's actions of an episode.
+    """Count the agent's actions in an episode.
 
     Args:
         passive: first words of commands that only look, in lower case.
@@ -61,9 +57,7 @@ def quality(trajectory: Trajectory, *, passive: Collection[str] = (), invalid: S
     judge, tools, counts = Filter((), invalid=invalid), _tools(trajectory), Quality()
     earlier: set[bytes] = set()
     for turn in trajectory.turns:
-        if turn.actor != "agent":
-            continue
-        for call, observations in _answered(turn):
+        for call, observations in _answered(turn) if turn.actor == "agent" else ():
             size, refused = _weights(judge, observations)
             if call is not None:
                 kind = _problem(call, tools, observations, refused > 0)
@@ -82,19 +76,16 @@ def quality(trajectory: Trajectory, *, passive: Collection[str] = (), invalid: S
 
 def add(sums: Sums, task: str, counts: Quality) -> None:
     """Add an episode's counts to those of its task."""
-    for key, total in (
-        (INVALID, counts.invalid),
-        (INEFFECTIVE, counts.ineffective),
-        (EITHER, counts.invalid + counts.ineffective),
-    ):
-        sums.add(key, task, total, counts.actions)
+    sums.add(INVALID, task, counts.invalid, counts.actions)
+    sums.add(INEFFECTIVE, task, counts.ineffective, counts.actions)
+    sums.add(EITHER, task, counts.invalid + counts.ineffective, counts.actions)
     sums.add(CALLS, task, sum(counts.kinds.values()), counts.calls)
     for kind in KINDS:
         sums.add(CALLS._replace(by="kind", group=kind), task, counts.kinds[kind], counts.calls)
 
 
 def _answered(turn: Turn) -> Iterable[tuple[Call | None, list[Observation]]]:
-    """Each call with its answers; a text without calls if an environment answered it."""
+    """Pair each call with its answers; a text without calls counts if an environment answered it."""
     if not turn.action.calls:
         observations = [observation for observation in turn.observations if observation.kind != "user"]
         return [(None, observations)] if observations else []
@@ -106,10 +97,9 @@ def _answered(turn: Turn) -> Iterable[tuple[Call | None, list[Observation]]]:
 
 
 def _weights(judge: Filter, observations: Sequence[Observation]) -> tuple[float, float]:
-    """How many actions a call has, and how many of them its answers refuse."""
+    """Return how many actions a call has, and how many of them its answers refuse."""
     counts = (number(one.data.get("actions")) for one in observations)
-    sizes = [size for size in counts if size is not None and 0 < size <= _MOST]
-    size = max(sizes, default=1.0)
+    size = max((count for count in counts if count is not None and 0 < count <= _MOST), default=1.0)
     return size, size * max(map(judge.invalid_share, observations), default=0.0)
 
 
@@ -124,7 +114,7 @@ def _problem(call: Call, tools: Mapping[str, Any], observations: Sequence[Observ
 
 
 def _fit(arguments: Any, parameters: Any) -> bool:
-    """Whether arguments are an object with what a tool requires and nothing that it does not know."""
+    """Return whether arguments are an object with what a tool requires and nothing that it does not know."""
     arguments = {} if arguments is None else arguments
     if not isinstance(arguments, dict):
         return False
@@ -138,7 +128,7 @@ def _fit(arguments: Any, parameters: Any) -> bool:
 
 
 def _tools(trajectory: Trajectory) -> dict[str, Any]:
-    """The parameters of each tool that the agent had, by name."""
+    """Return the parameters of each tool that the agent had, by name."""
     tools: dict[str, Any] = {}
     for tool in trajectory.context.action_space:
         function = tool.get("function")
@@ -148,14 +138,14 @@ def _tools(trajectory: Trajectory) -> dict[str, Any]:
 
 
 def _digest(turn: Turn, call: Call | None, observations: Sequence[Observation]) -> bytes:
-    """The same for the same action with the same answer; the texts of a long episode would take its memory a second time."""
+    """Hash an action with its answer; a long episode's texts would take its memory a second time."""
     act = [turn.action.text] if call is None else [call.name, call.arguments]
     text = json.dumps([act, [observation.text for observation in observations]], sort_keys=True, default=str)
     return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
 
 def _first_words(turn: Turn, call: Call | None) -> set[str]:
-    """The first words of commands, in lower case: of the text after its thoughts, or a call's name and first words."""
+    """Return the commands' first words in lower case: of the text after its thoughts, or of a call's name and arguments."""
     if call is None:
         texts = [extract(turn.action.text, "").prediction or ""]
     else:
@@ -165,13 +155,12 @@ def _first_words(turn: Turn, call: Call | None) -> set[str]:
 
 
 def _as_counted(trajectory: Trajectory, counts: Quality) -> Quality:
-    """The counts with the world's own number of ineffective actions, if its rollouts have it."""
+    """Take the world's own number of ineffective actions, if its rollouts have it."""
     figures = trajectory.metadata.get("figures")
-    values = (
-        [number(figures.get(name)) for name in ("actions", "effective", "invalid")] if isinstance(figures, dict) else []
-    )
-    if not values or any(value is None for value in values):
-        return counts
-    actions, effective, refused = (value or 0.0 for value in values)
-    counts.ineffective = min(max(actions - effective - refused, 0.0), max(counts.actions - counts.invalid, 0.0))
+    figures = figures if isinstance(figures, dict) else {}
+    names = ("actions", "effective", "invalid")
+    values = [value for name in names if (value := number(figures.get(name))) is not None]
+    if len(values) == 3:
+        actions, effective, refused = values
+        counts.ineffective = min(max(actions - effective - refused, 0.0), max(counts.actions - counts.invalid, 0.0))
     return counts

@@ -1,4 +1,4 @@
-"""Judges of AgentWorldBench by our own prompts: rewards whose answers are kept, and what they said of each row."""
+"""AgentWorldBench's judges by our own prompts: rewards that keep their answers, and what they said of each row."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ _AT_ONCE = 256  # rows whose questions are in memory
 
 @dataclass(frozen=True)
 class Judge:
-    """A model that scores, by the name that the tables have. `server` is only for its settings: `answers` asks it."""
+    """A model that scores, with its name in the tables. `server` only gives its settings: `answers` asks it."""
 
     label: str
     server: Server
@@ -30,7 +30,7 @@ class Judge:
 def rubric_scores(
     judge: Judge, predictions: Sequence[str], targets: Sequence[str], **columns: Sequence[Any]
 ) -> tuple[dict[int, dict[str, float]], dict[int, str]]:
-    """A judge's five scores by the number of the prediction, and why the others have none.
+    """Return a judge's five scores by the prediction's number, and why the others have none.
 
     Args:
         columns: as `RubricReward` takes them: `action`, `context`, `domain`. A domain without guidance is a general one.
@@ -38,12 +38,12 @@ def rubric_scores(
     reward = _Rubric(judge.answers, judge.server)
     domains = [name if name in prompts.DOMAINS else "general" for name in columns.pop("domain")]
     call_in_parts(reward, predictions, targets, **columns, domain=domains)
-    kinds = {number: reward.kinds.get(number, "forged verdict") for number in range(len(predictions))}
-    return reward.values, {number: kind for number, kind in kinds.items() if number not in reward.values}
+    failed = [number for number in range(len(predictions)) if number not in reward.values]
+    return reward.values, {number: reward.kinds.get(number, "forged verdict") for number in failed}
 
 
 class _Kept(JudgedReward):
-    """A judge whose answers are kept, and what it said of each row by the column `number`."""
+    """A judge that keeps its answers, and what it said of each row by the column `number`."""
 
     def __init__(self, answers: Answers, server: Server, **settings: Any) -> None:
         super().__init__(server, max_failure_share=1.0, **settings)
@@ -76,7 +76,7 @@ class _Rubric(_Kept, RubricReward):
 
 
 class KeptTuring(_Kept, TuringReward):
-    """The values are whether the real one was picked, and whether it came first."""
+    """A value is (whether the real one was picked, whether it came first)."""
 
     uses = (*TuringReward.uses, "number")
 
@@ -89,16 +89,15 @@ class KeptTuring(_Kept, TuringReward):
 
 def call_in_parts(reward: _Kept, predictions: Sequence[str], targets: Sequence[str], **columns: Sequence[Any]) -> None:
     """Ask about predictions, some at a time; their places are their numbers."""
+    columns = {**columns, "number": list(range(len(predictions)))}
     for start in range(0, len(predictions), _AT_ONCE):
         chunk = slice(start, start + _AT_ONCE)
         reward.round = 0
-        numbers = range(len(predictions))[chunk]
-        parts = {name: values[chunk] for name, values in columns.items()}
-        reward(predictions[chunk], targets[chunk], number=list(numbers), **parts)
+        reward(predictions[chunk], targets[chunk], **{name: values[chunk] for name, values in columns.items()})
 
 
 def columns_of(rows: Sequence[Row]) -> dict[str, list[Any]]:
-    """What a judge sees of rows."""
+    """Return what a judge sees of rows."""
     return {
         "targets": [row.real for row in rows],
         "action": [row.action for row in rows],

@@ -1,6 +1,6 @@
-"""The rows of AgentWorldBench, as its files have them: nothing is cut, trimmed or rendered again.
+"""AgentWorldBench's rows, as its files have them: nothing is cut, trimmed or rendered again.
 
-`trajectories.readers.agentworldbench` reads the same files as trajectories, for everything else.
+`data.readers.agentworldbench` reads the same files as trajectories, for everything else.
 """
 
 from collections import defaultdict
@@ -22,25 +22,17 @@ _FILES = "*_test.jsonl"
 
 @dataclass(frozen=True)
 class Row:
-    """A turn to predict.
-
-    Attributes:
-        domain: The last part of `task`.
-        id: As text.
-        turn: From 1.
-        prompts, responses: All that the file has; later ones than `turn` are shown to nobody.
-        system: The instructions of the world model; "" for none.
-        current: What the file has as `current_prompt`, mostly the prompt of the turn.
-    """
+    """A turn to predict."""
 
     task: str
-    domain: str
+    domain: str  # the last part of `task`
     id: str
-    turn: int
+    turn: int  # from 1
+    # all that the file has; those after `turn` are not shown
     prompts: tuple[str, ...]
     responses: tuple[str, ...]
-    system: str = ""
-    current: str = ""
+    system: str = ""  # the world model's instructions, or ""
+    current: str = ""  # the file's `current_prompt`, mostly the turn's prompt
 
     @property
     def trajectory(self) -> str:
@@ -70,7 +62,7 @@ class Row:
         return list(zip(self.prompts[:before], self.responses[:before], strict=True))
 
     def conversation(self, instruction: str = "") -> list[Message]:
-        """What the world model is asked, word for word; an `instruction` stands after its own instructions."""
+        """Return the question to the world model, word for word; an `instruction` follows its own instructions."""
         system = "\n\n".join(filter(None, (self.system, instruction)))
         messages: list[Message] = [{"role": "system", "content": system}] if system else []
         for action, observed in self.history:
@@ -78,7 +70,7 @@ class Row:
         return [*messages, {"role": "user", "content": self.action}]
 
     def prediction(self, output: str) -> str | None:
-        """The prediction in an output, by our rules: in the tag, or after the thoughts where nobody asked for the tag."""
+        """Return an output's prediction by our rules: in the tag, or after the thoughts if nobody asked for the tag."""
         tagged = extract(output, TAG).prediction
         if tagged is None and f"<{TAG}>" not in self.system:
             tagged = extract(output, "").prediction
@@ -86,20 +78,20 @@ class Row:
 
 
 def unmarked(text: str) -> str:
-    """A text without the heading of an observation at its beginning."""
+    """Remove an observation's heading from the beginning of a text."""
     return text.strip().removeprefix(OBSERVATION).strip()
 
 
 def domain_of(task: str) -> str:
-    """The last part of a task's name, without what a terminal would act on."""
+    """Return the last part of a task's name, without what a terminal would act on."""
     return "".join(sign if sign.isprintable() else "?" for sign in task.rpartition("/")[2])[:40]
 
 
 def read(source: str | Path, limit: int | None = None) -> list[Row]:
-    """The rows of a file, or of all `*_test.jsonl` of a folder.
+    """Read the rows of a file, or of all `*_test.jsonl` of a folder.
 
     Args:
-        limit: so many rows of each domain.
+        limit: rows of each domain.
 
     Raises:
         UserError: there are none, or a row is not as the benchmark's are.
@@ -110,8 +102,8 @@ def read(source: str | Path, limit: int | None = None) -> list[Row]:
         raise UserError(f"{path}: holds no {_FILES} of AgentWorldBench")
     rows: list[Row] = []
     counts: dict[str, int] = defaultdict(int)
-    for record in _records(paths):
-        row = _row(record)
+    for where, value in _values(paths):
+        row = _row(where, value)
         counts[row.domain] += 1
         if limit is None or counts[row.domain] <= limit:
             rows.append(row)
@@ -119,56 +111,47 @@ def read(source: str | Path, limit: int | None = None) -> list[Row]:
 
 
 def read_outputs(source: str | Path) -> Callable[[Row], str]:
-    """A function that gives the output of a model for a row, "" if the file has none.
+    """Return a function that gives a model's output for a row, "" if the file has none.
 
-    The file has rows with `task`, `id`, `turn_idx` and `gen`, as the published evaluator writes them. Of several outputs of one
-    row the first is its, then the second.
+    The file has rows with `task`, `id`, `turn_idx` and `gen`, as the published evaluator writes them. Several outputs of one row
+    come in the file's order.
     """
     outputs: dict[tuple[str, str, int], list[str]] = defaultdict(list)
-    for record in _records([Path(source)]):
-        value = record.value
+    for where, value in _values([Path(source)]):
         turn, text = value.get("turn_idx"), value.get("gen")
         if type(turn) is not int or not isinstance(text, str | None) or "gen" not in value:
-            raise _damaged(record, "no row with turn_idx and gen, which holds the output")
+            raise _damaged(where, "no row with turn_idx and gen, which holds the output")
         outputs[str(value.get("task")), str(value.get("id")), turn].append(text or "")
     iterators = {key: iter(texts) for key, texts in outputs.items()}
     return lambda row: next(iterators.get(row.key, iter(())), "")
 
 
-@dataclass(frozen=True)
-class _Record:
-    path: Path
-    number: int
-    value: dict[str, Any]
-
-
-def _records(paths: list[Path]) -> Iterator[_Record]:
+def _values(paths: list[Path]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield (where it is, the row)."""
     for path in paths:
         for one in files.records(path, files.head(path)):
-            record = _Record(path, one.row, one.value if isinstance(one.value, dict) else {})
+            where = f"{path}: row {one.row + 1}"
             if one.error is not None or not isinstance(one.value, dict):
-                raise _damaged(record, str(one.error or "not an object"))
-            yield record
+                raise _damaged(where, str(one.error or "not an object"))
+            yield where, one.value
 
 
-def _row(record: _Record) -> Row:
-    value = record.value
+def _row(where: str, value: dict[str, Any]) -> Row:
     prompts, responses, turn = value.get("prompt"), value.get("response"), value.get("turn_idx")
     for name, texts in (("prompt", prompts), ("response", responses)):
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-            raise _damaged(record, f"`{name}` is no list of texts")
+            raise _damaged(where, f"`{name}` is no list of texts")
     assert isinstance(prompts, list)
     assert isinstance(responses, list)
     if type(turn) is not int or not 1 <= turn <= min(len(prompts), len(responses)):
-        raise _damaged(
-            record, f"turn_idx is {str(turn)[:20]}, of {len(prompts)} prompts and {len(responses)} responses"
-        )
+        held = f"{len(prompts)} prompts and {len(responses)} responses"
+        raise _damaged(where, f"turn_idx is {str(turn)[:20]}, of {held}")
     texts = [value.get("task"), value.get("system_str") or "", value.get("current_prompt") or ""]
     if not all(isinstance(text, str) for text in texts) or not texts[0]:
-        raise _damaged(record, "`task`, `system_str` or `current_prompt` is no text")
+        raise _damaged(where, "`task`, `system_str` or `current_prompt` is no text")
     task, system, current = map(str, texts)
     return Row(task, domain_of(task), str(value.get("id")), turn, tuple(prompts), tuple(responses), system, current)
 
 
-def _damaged(record: _Record, reason: str) -> UserError:
-    return UserError(f"{record.path}: row {record.number + 1} is no row of AgentWorldBench: {reason}")
+def _damaged(where: str, reason: str) -> UserError:
+    return UserError(f"{where} is no row of AgentWorldBench: {reason}")

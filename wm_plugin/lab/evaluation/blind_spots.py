@@ -1,8 +1,8 @@
-"""What a reward does not notice: predictions that are wrong by one thing, on real observations, and rewordings that are right.
+"""What a reward does not notice: predictions that are wrong by one thing, and rewordings that are right, on real observations.
 
-A number changed, a word denied, two names exchanged: to a user of a tool that is another answer, and to an embedding or to a
-rounded ROUGE often the same one. Each change is made to the right prediction, where it can be made. For a reward with an
-embedding the distances tell which threshold would separate right from wrong.
+A changed number, a negation, two exchanged names: to a tool's user that is another answer, but an embedding or a rounded ROUGE
+often does not see it. Each change is made to the right prediction, where it can be made. For a reward with an embedding the
+distances tell which threshold would separate right from wrong.
 """
 
 import json
@@ -12,21 +12,21 @@ import unicodedata
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from wm_plugin.errors import UserError, shown
-from wm_plugin.lab.evaluation.audit import Pair, as_output, scores_of
+from wm_plugin.data import files
+from wm_plugin.errors import UserError
+from wm_plugin.lab.evaluation.audit import TOLERANCE, Pair, as_output, scores_of
+from wm_plugin.options import Options, option
 from wm_plugin.rewards import EmbeddingReward, RwmlReward
 from wm_plugin.rewards.make import Reward
 from wm_plugin.untrusted import loads
 
-_TOLERANCE = 1e-9  # scores closer than this are equal
 _LONG = 3000  # characters before the end of a long text: more than small embedding models see
 _MOST_WORDS = 20_000  # of a text that is changed
-_MAX_PAIRS = 100_000
 _NAMED = 4  # changes that the verdict names, the worst ones
 _SHOWN = 24  # characters on each side of a change
 _NUMBER = re.compile(r"[0-9]+")
@@ -61,7 +61,7 @@ _EMOJI = ("✅", "❌")
 
 @dataclass(frozen=True)
 class Case:
-    """What was observed, and a prediction of it."""
+    """An observation, and a prediction of it."""
 
     target: str
     prediction: str
@@ -70,43 +70,41 @@ class Case:
 
 @dataclass(frozen=True)
 class Change:
-    """A way to change the right prediction of a pair; `make` gives None where it cannot be made."""
+    """A way to change a pair's right prediction; `make` returns None if it cannot be made."""
 
     name: str
     says: str
     wrong: bool
-    make: Callable[[Pair, random.Random], tuple[str, str] | None]  # -> what was observed, what is predicted
+    make: Callable[[Pair, random.Random], tuple[str, str] | None]  # -> the observation, the prediction
 
 
 @dataclass(frozen=True)
 class Spot:
-    """What a reward makes of a change.
-
-    Attributes:
-        wrong: whether the change makes the prediction wrong.
-        cases: in how many transitions it could be made, and the right prediction scores above an honest wrong one.
-        paid: the share of these in which the changed prediction earns as much as the right one.
-        distances: of the embedding, if the reward has one; also of cases that another part of the reward scores.
-        example: the place of the change in one of them, as observed and as predicted.
-    """
+    """How a reward scores a change."""
 
     name: str
     says: str
-    wrong: bool
-    cases: int
-    paid: float
+    wrong: bool  # whether the change makes the prediction wrong
+    cases: int  # in how many transitions it could be made, and the right prediction scores above an honest wrong one
+    paid: float  # the share of these in which the changed prediction earns as much as the right one
+    # of the embedding, if the reward has one; also of cases that another part of the reward scores
     distances: tuple[float, ...] = ()
-    example: tuple[str, str] = ("", "")
+    example: tuple[str, str] = ("", "")  # the place of the change in one of them, as observed and as predicted
+
+    @property
+    def ends(self) -> list[float] | None:
+        """The lowest, median and highest distance."""
+        return [min(self.distances), median(self.distances), max(self.distances)] if self.distances else None
 
     def as_dict(self) -> dict[str, Any]:
-        """The result as JSON values, distances as lowest, median and highest."""
-        ends = [min(self.distances), median(self.distances), max(self.distances)] if self.distances else None
-        return {**vars(self), "distances": ends, "example": list(self.example)}
+        """Return JSON values, distances as lowest, median and highest."""
+        return {**vars(self), "distances": self.ends, "example": list(self.example)}
 
 
 @dataclass(frozen=True)
 class Threshold:
-    """The distance that separates right predictions from wrong ones best: `kept` and `refused` are shares of either."""
+    """The distance that best separates right predictions from wrong ones: it takes the share `kept` of the right ones and
+    leaves the share `refused` of the wrong ones."""
 
     value: float
     kept: float
@@ -118,7 +116,7 @@ class Threshold:
         return self.kept == self.refused == 1
 
     def words(self, right: str, wrong: str) -> str:
-        """The threshold as a sentence."""
+        """Return the threshold as a sentence."""
         if self.separates:
             return f"A threshold of {self.value:.2g} separates {right} from {wrong}."
         return (
@@ -127,23 +125,26 @@ class Threshold:
         )
 
 
+_SEPARATED = {  # the kinds of thresholds: right and wrong predictions
+    "another observation": ("right predictions, reworded,", "other observations"),
+    "one change": ("right predictions, reworded,", "those with one thing wrong"),
+    "your pairs": ("the right ones of your pairs", "the wrong ones"),
+}
+
+
 @dataclass(frozen=True)
 class BlindSpots:
-    """What a reward does not notice.
-
-    Attributes:
-        thresholds: by the kind of wrong predictions: `another observation`, `one change`, `your pairs`; only of an embedding.
-        current: the embedding's own threshold, if it has one.
-        longer: the share of observations that are longer than the embedding's window, which are compared in parts.
-    """
+    """What a reward does not notice."""
 
     spots: tuple[Spot, ...]
+    # an embedding's, by the kind of wrong predictions: `another observation`, `one change`, `your pairs`
     thresholds: dict[str, Threshold] = field(default_factory=dict)
-    current: float | None = None
+    current: float | None = None  # the embedding's own threshold, if it has one
+    # the share of observations that are longer than the embedding's window, which are compared in parts
     longer: float | None = None
 
     def verdict(self) -> list[str]:
-        """The result in words, a sentence each."""
+        """Return the result in words, a sentence each."""
         blind = sorted((s for s in self.spots if s.wrong and s.paid), key=lambda spot: -spot.paid)
         strict = [s for s in self.spots if not s.wrong and s.cases and s.paid < 0.5]
         lines = []
@@ -158,14 +159,7 @@ class BlindSpots:
             lines.append(
                 f"It is strict about wording: right predictions, reworded, seldom earn the full reward ({_shares(strict)})."
             )
-        names = {
-            "another observation": "right predictions, reworded, from other observations",
-            "one change": "right predictions, reworded, from those with one thing wrong",
-            "your pairs": "the right ones of your pairs from the wrong ones",
-        }
-        for kind, threshold in self.thresholds.items():
-            right, wrong = names[kind].split(" from ")
-            lines.append(threshold.words(right, wrong))
+        lines += [threshold.words(*_SEPARATED[kind]) for kind, threshold in self.thresholds.items()]
         if self.current is not None and self.thresholds:
             lines.append(f"The reward's own threshold is {self.current:g}.")
         if (one := self.thresholds.get("one change")) and not one.separates:
@@ -180,14 +174,11 @@ class BlindSpots:
         return lines
 
     def as_dict(self) -> dict[str, Any]:
-        """The result as JSON values."""
+        """Return the result as JSON values."""
         return {
             "verdict": self.verdict(),
             "changes": [spot.as_dict() for spot in self.spots],
-            "thresholds": {
-                kind: {**vars(threshold), "separates": threshold.separates}
-                for kind, threshold in self.thresholds.items()
-            },
+            "thresholds": {kind: {**vars(one), "separates": one.separates} for kind, one in self.thresholds.items()},
             "threshold": self.current,
             "longer_than_window": self.longer,
         }
@@ -196,13 +187,10 @@ class BlindSpots:
 def blind_spots(
     reward: Reward, pairs: Sequence[Pair], *, own: Sequence[tuple[str, str, bool]] = (), seed: int = 0
 ) -> BlindSpots:
-    """What a reward makes of right predictions that were changed.
+    """Score right predictions that were changed.
 
     Args:
-        reward: a reward; with a tag it gets whole outputs.
-        pairs: transitions, as `make_pairs` gives them.
-        own: a user's own predictions and observations, and whether each prediction is right; for a reward with an embedding.
-        seed: of what is changed.
+        own: a user's own (prediction, observation, whether it is right); for a reward with an embedding.
 
     Raises:
         UserError: the reward does not return one score per prediction.
@@ -222,34 +210,37 @@ def blind_spots(
     return BlindSpots(spots, thresholds, embedding.threshold, longer)
 
 
+class _OwnPair(Options):
+    example = '{"prediction": TEXT, "observation": TEXT, "right": true or false}'
+
+    prediction: str = option("what was predicted")
+    observation: str = option("what was observed")
+    right: bool = option("whether the prediction is right", strict=True)
+
+
 def load_pairs(path: str | Path) -> list[tuple[str, str, bool]]:
-    """A user's own pairs: JSON lines of `prediction`, `observation` and `right` (true or false).
+    """Read a user's own pairs: JSON lines of `prediction`, `observation` and `right` (true or false).
 
     Raises:
-        UserError: the file cannot be read, or a line is none.
+        UserError: the file cannot be read, or a line is no pair.
     """
     rows: list[tuple[str, str, bool]] = []
-    try:
-        with Path(path).open(encoding="utf-8") as file:
-            for number, line in enumerate(file, 1):
-                if not line.strip():
-                    continue
-                if len(rows) == _MAX_PAIRS:
-                    raise UserError(f"{path}: more than {_MAX_PAIRS:,} pairs; write fewer")
-                rows.append(_own_pair(line, f"{path}, line {number}"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: {' '.join(str(error).split())[:200]}") from None
+    for record in files.lines(Path(path)):
+        where = f"{path}, row {record.row + 1}"
+        if record.error is not None:
+            raise UserError(f"{where}: {record.error}")
+        one = _OwnPair.read(record.value, where)
+        rows.append((one.prediction, one.observation, one.right))
     if not rows:
         raise UserError(f"{path}: no pairs")
     if len({right for *_, right in rows}) < 2:
-        raise UserError(
-            f"{path}: write right predictions and wrong ones; all of these are {'right' if rows[0][2] else 'wrong'}"
-        )
+        kind = "right" if rows[0][2] else "wrong"
+        raise UserError(f"{path}: write right predictions and wrong ones; all of these are {kind}")
     return rows
 
 
 def separate(right: Sequence[float], wrong: Sequence[float]) -> Threshold:
-    """The threshold between two distances, of those that were measured, that tells most right predictions from wrong ones.
+    """Return the threshold between measured distances that tells most right predictions from wrong ones.
 
     Both kinds count the same, however many there are of each. What is below the threshold is taken for right.
     """
@@ -264,30 +255,24 @@ def separate(right: Sequence[float], wrong: Sequence[float]) -> Threshold:
 
 
 def markdown(found: BlindSpots) -> str:
-    """The result as Markdown: a table with a row per change, and the sentences."""
+    """Write the result as Markdown: a table with a row per change, and the sentences."""
     lines = ["| one thing changed | is | tried | paid in full | distance | example |", "|---|---|---:|---:|---|---|"]
     for spot in found.spots:
-        example = " → ".join(f"`{_one_line(text)}`" for text in spot.example) if spot.cases else ""
-        lines.append(
-            f"| {spot.says} | {'wrong' if spot.wrong else 'right'} | {spot.cases} | {paid(spot)} | {distance(spot)} | {example} |"
-        )
+        is_wrong, paid, example = "wrong" if spot.wrong else "right", "", ""
+        if spot.cases:
+            paid, example = f"{spot.paid:.0%}", " → ".join(f"`{_one_line(text)}`" for text in spot.example)
+        low, middle, high = spot.ends or (0.0, 0.0, 0.0)
+        distance = f"{middle:.2f} ({low:.2f} to {high:.2f})" if spot.distances else ""
+        lines.append(f"| {spot.says} | {is_wrong} | {spot.cases} | {paid} | {distance} | {example} |")
     return "\n".join([*lines, "", *found.verdict()]) + "\n"
 
 
-def paid(spot: Spot) -> str:
-    """The share in words of a table; empty if nothing was tried."""
-    return f"{spot.paid:.0%}" if spot.cases else ""
-
-
-def distance(spot: Spot) -> str:
-    """The median of the distances and, in brackets, the lowest and the highest; empty without an embedding."""
-    if not spot.distances:
-        return ""
-    return f"{median(spot.distances):.2f} ({min(spot.distances):.2f} to {max(spot.distances):.2f})"
+def _one_line(text: str) -> str:
+    return " ".join(text.split()).replace("`", "'").replace("|", "¦")
 
 
 def _shares(spots: Sequence[Spot]) -> str:
-    """Changes in words, each with the share of those tried that earned the full reward."""
+    """Name changes, each with the share of those tried that earned the full reward."""
     return "; ".join(f"{spot.says}: {spot.paid:.0%} of {spot.cases}" for spot in spots)
 
 
@@ -295,26 +280,19 @@ def _spot(reward: Reward, change: Change, cases: list[Case], embedding: Embeddin
     if not cases:
         return Spot(change.name, change.says, change.wrong, 0, 0.0)
     tag = getattr(reward, "tag", None)
-    texts = [[case.prediction for case in cases], [case.target for case in cases], [case.pair.wrong for case in cases]]
-    pairs = [case.pair for case in cases]
+    targets = [case.target for case in cases]
+    texts = [[case.prediction for case in cases], targets, [case.pair.wrong for case in cases]]
     outputs = [[as_output(text, tag) for text in column] for column in texts]
-    changed, right, wrong = scores_of(reward, outputs, pairs, targets=texts[1])
-    tried = [row for row in range(len(cases)) if right[row] > wrong[row] + _TOLERANCE]
-    full = [row for row in tried if changed[row] > right[row] - _TOLERANCE]
-    rows = [row for row, case in enumerate(cases) if embedding and _is_embedded(reward, case.pair)]
-    distances = (
-        embedding.distances([texts[0][row] for row in rows], [texts[1][row] for row in rows]) if embedding else []
-    )
+    changed, right, wrong = scores_of(reward, outputs, [case.pair for case in cases], targets=targets)
+    tried = [row for row in range(len(cases)) if right[row] > wrong[row] + TOLERANCE]
+    full = [row for row in tried if changed[row] > right[row] - TOLERANCE]
+    distances: Sequence[float] = ()
+    if embedding:
+        seen = [case for case in cases if _is_embedded(reward, case.pair)]
+        distances = embedding.distances([case.prediction for case in seen], [case.target for case in seen])
     shown = cases[(full or tried or [0])[0]]
-    return Spot(
-        change.name,
-        change.says,
-        change.wrong,
-        len(tried),
-        len(full) / len(tried) if tried else 0.0,
-        tuple(distances),
-        _difference(shown.target, shown.prediction),
-    )
+    paid, example = len(full) / len(tried) if tried else 0.0, _difference(shown.target, shown.prediction)
+    return Spot(change.name, change.says, change.wrong, len(tried), paid, tuple(distances), example)
 
 
 def _thresholds(
@@ -326,15 +304,13 @@ def _thresholds(
     kinds = {"another observation": (right, other), "one change": (right, changed)}
     if own:
         values = embedding.distances([prediction for prediction, *_ in own], [observed for _, observed, _ in own])
-        sides = [
-            [value for value, (*_, good) in zip(values, own, strict=True) if good is side] for side in (True, False)
-        ]
-        kinds["your pairs"] = (sides[0], sides[1])
+        good, bad = ([v for v, (*_, is_right) in zip(values, own, strict=True) if is_right is s] for s in (True, False))
+        kinds["your pairs"] = (good, bad)
     return {kind: separate(*sides) for kind, sides in kinds.items() if all(sides)}
 
 
 def embedding_of(reward: Any) -> EmbeddingReward | None:
-    """The embedding that a reward compares with, perhaps inside another reward."""
+    """Return the embedding that a reward compares with, perhaps inside another reward."""
     for _ in range(3):
         if isinstance(reward, EmbeddingReward):
             return reward
@@ -343,25 +319,12 @@ def embedding_of(reward: Any) -> EmbeddingReward | None:
 
 
 def _is_embedded(reward: Any, pair: Pair) -> bool:
-    """Whether a pair is scored by the embedding: RWML's reward takes ROUGE for tools."""
+    """Return whether the embedding scores a pair: RWML's reward takes ROUGE for tools."""
     inner = getattr(reward, "reward", reward)
     return not isinstance(inner, RwmlReward) or pair.columns.get("observer") != "tool"
 
 
-def _own_pair(line: str, where: str) -> tuple[str, str, bool]:
-    try:
-        row = loads(line, strict=True)
-    except ValueError as error:
-        raise UserError(f"{where}: no JSON: {error}") from None
-    if not isinstance(row, dict) or not isinstance(row.get("right"), bool):
-        raise UserError(f'{where}: write {{"prediction": TEXT, "observation": TEXT, "right": true or false}}')
-    for name in ("prediction", "observation"):
-        if not isinstance(row.get(name), str):
-            raise UserError(f"{where}: {name} is {shown(row.get(name))}; write a text")
-    return row["prediction"], row["observation"], row["right"]
-
-
-# --- The changes.
+# The changes
 
 
 def _edit(edit: Callable[[str, Pair, random.Random], str | None]) -> Callable[..., tuple[str, str] | None]:
@@ -389,17 +352,15 @@ def _negation(text: str, _pair: Pair, generator: random.Random) -> str | None:
 
 def _opposite(text: str, _pair: Pair, generator: random.Random) -> str | None:
     match = _any(_OPPOSITE, text, generator)
-    return text[: match.start()] + _cased(_OTHER[match[0].lower()], match[0]) + text[match.end() :] if match else None
+    return _put(text, match, _OTHER[match[0].lower()]) if match else None
 
 
 def _entity(text: str, pair: Pair, generator: random.Random) -> str | None:
-    """A word that only this observation has, in place of which stands one that only the other has."""
+    """Replace a word that only this observation has by one that only the other has."""
     here, there = ({match[0].lower() for match in _WORD.finditer(side[: 1 << 17])} for side in (text, pair.wrong))
     match = _any(_WORD, text, generator, lambda word: word.lower() not in there)
     others = sorted(there - here)
-    if match is None or not others:
-        return None
-    return text[: match.start()] + _cased(generator.choice(others), match[0]) + text[match.end() :]
+    return _put(text, match, generator.choice(others)) if match and others else None
 
 
 def _exchanged(text: str, _pair: Pair, generator: random.Random) -> str | None:
@@ -424,20 +385,12 @@ def _half(text: str, _pair: Pair, _generator: random.Random) -> str | None:
     return " ".join(words[: len(words) // 2]) if len(words) >= 6 else None
 
 
-def _more(text: str, pair: Pair, _generator: random.Random) -> str | None:
-    return f"{text}\n{pair.wrong}"
-
-
 def _long(pair: Pair, _generator: random.Random) -> tuple[str, str] | None:
     before = pair.prompt.strip()[-_LONG:]
     if not before:
         return None
     before = "\n".join([before] * (-(-_LONG // len(before))))[:_LONG]
     return f"{before}\n{pair.right}", f"{before}\n{pair.wrong}"
-
-
-def _lower(text: str, _pair: Pair, _generator: random.Random) -> str | None:
-    return text.lower()
 
 
 def _layout(text: str, _pair: Pair, _generator: random.Random) -> str | None:
@@ -452,15 +405,11 @@ def _layout(text: str, _pair: Pair, _generator: random.Random) -> str | None:
     return compact if compact != text.strip() else json.dumps(value, ensure_ascii=False, indent=2)
 
 
-def _articles(text: str, _pair: Pair, _generator: random.Random) -> str | None:
-    return _ARTICLE.sub("", text)
-
-
 def _short_form(text: str, _pair: Pair, _generator: random.Random) -> str | None:
     for long, short in _SHORT_FORMS:
         for a, b in ((long, short), (short, long)):
             if match := re.search(rf"\b{a}\b", text, re.IGNORECASE):
-                return text[: match.start()] + _cased(b, match[0]) + text[match.end() :]
+                return _put(text, match, b)
     return None
 
 
@@ -474,11 +423,11 @@ CHANGES = (
     Change("exchanged", "two words have changed places", True, _edit(_exchanged)),
     Change("emoji", "another emoji, such as ❌ for ✅", True, _emoji),
     Change("half", "the second half is missing", True, _edit(_half)),
-    Change("more", "another observation follows", True, _edit(_more)),
+    Change("more", "another observation follows", True, _edit(lambda text, pair, _: f"{text}\n{pair.wrong}")),
     Change("long", "another end, after 3,000 characters that are right", True, _long),
-    Change("case", "all in lower case", False, _edit(_lower)),
+    Change("case", "all in lower case", False, _edit(lambda text, *_: text.lower())),
     Change("layout", "other white space, JSON set otherwise", False, _edit(_layout)),
-    Change("articles", "without `the` and `a`", False, _edit(_articles)),
+    Change("articles", "without `the` and `a`", False, _edit(lambda text, *_: _ARTICLE.sub("", text))),
     Change("short form", "`isn't` for `is not`, or the reverse", False, _edit(_short_form)),
 )
 
@@ -486,9 +435,14 @@ CHANGES = (
 def _any(
     pattern: re.Pattern[str], text: str, generator: random.Random, fits: Callable[[str], bool] = lambda _word: True
 ) -> re.Match[str] | None:
-    """A match at random, of the first ones."""
-    matches = [match for match, _ in zip(pattern.finditer(text), range(_MOST_WORDS), strict=False) if fits(match[0])]
+    """Draw a match from the first ones."""
+    matches = [match for match in islice(pattern.finditer(text), _MOST_WORDS) if fits(match[0])]
     return generator.choice(matches) if matches else None
+
+
+def _put(text: str, match: re.Match[str], word: str) -> str:
+    """Put a word in a match's place, in the same case."""
+    return text[: match.start()] + _cased(word, match[0]) + text[match.end() :]
 
 
 def _cased(word: str, like: str) -> str:
@@ -498,15 +452,11 @@ def _cased(word: str, like: str) -> str:
 
 
 def _difference(a: str, b: str) -> tuple[str, str]:
-    """Where two texts begin to differ."""
+    """Return where two texts begin to differ."""
     place = next((place for place, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
-    start = max(0, place - _SHOWN)
-    return tuple(  # type: ignore[return-value]
-        f"{'…' if start else ''}{text[start : place + _SHOWN]}{'…' if len(text) > place + _SHOWN else ''}"
-        for text in (a, b)
-    )
+    start, end = max(0, place - _SHOWN), place + _SHOWN
 
+    def around(text: str) -> str:
+        return f"{'…' if start else ''}{text[start:end]}{'…' if len(text) > end else ''}"
 
-def _one_line(text: str) -> str:
-    """A text for a cell of a table."""
-    return " ".join(text.split()).replace("`", "'").replace("|", "¦")
+    return around(a), around(b)

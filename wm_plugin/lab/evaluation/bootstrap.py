@@ -1,15 +1,6 @@
-"""What all intervals of evaluations are made of: sums by cluster, draws of whole clusters, limits.
+"""Bootstrap intervals: sums by cluster, draws of whole clusters, percentile limits.
 
-Rows of a cluster, such as the turns of a trajectory, are not independent, so that they are drawn together. The intervals differ
-in what one draw gives:
-
-* `measures.interval`: a ratio of sums. A cluster without a count is not drawn, so that no draw is without any.
-* `measures.interval_of_means`: a weighted sum of means, in each of which clusters are drawn on their own.
-* `compare.compare`: a difference of two ratios on the same clusters, all of which are drawn; of 99%, from twice the draws.
-* `consistency`: CR of agents on the same tasks. Tasks without a real success are drawn, since W2R may have one; draws in which
-  Real is 0 are left out.
-
-`report.arms.spread` draws nothing: it has a value of each run, and these are few.
+Rows of a cluster, such as the turns of a trajectory, are not independent, so they are drawn together.
 """
 
 from collections.abc import Hashable, Sequence
@@ -18,15 +9,14 @@ import torch
 from torch import Tensor
 
 DRAWS = 2000
-_AT_ONCE = 1 << 21  # numbers that are drawn at once, which bounds the memory
+_AT_ONCE = 1 << 21  # numbers drawn at once, which bounds the memory
+
+Limits = tuple[float | None, float | None]
+NONE: Limits = (None, None)
 
 
 def by_cluster(columns: Sequence[Sequence[float] | Tensor], clusters: Sequence[Hashable]) -> Tensor:
-    """The sums of columns, which have a number for each row, of shape (clusters, columns).
-
-    Args:
-        clusters: of each row.
-    """
+    """Sum columns of one number a row by the rows' clusters; the result has shape (clusters, columns)."""
     number: dict[Hashable, int] = {}
     index = torch.tensor([number.setdefault(cluster, len(number)) for cluster in clusters], dtype=torch.long)
     sums = torch.zeros(len(number), len(columns), dtype=torch.float64)
@@ -34,7 +24,7 @@ def by_cluster(columns: Sequence[Sequence[float] | Tensor], clusters: Sequence[H
 
 
 def draw(sums: Tensor, generator: torch.Generator, draws: int = DRAWS) -> Tensor:
-    """The sums over as many clusters as there are, drawn with replacement, of shape (draws, columns)."""
+    """Sum as many clusters as there are, drawn with replacement; the result has shape (draws, columns)."""
     drawn = []
     size = max(1, _AT_ONCE // sums.numel())
     for start in range(0, draws, size):
@@ -44,7 +34,49 @@ def draw(sums: Tensor, generator: torch.Generator, draws: int = DRAWS) -> Tensor
 
 
 def limits(values: Tensor, share: float = 0.95) -> tuple[float, float]:
-    """The limits of the middle share of draws; NaN where one of them is."""
+    """Return the limits of the middle share of draws; NaN if a draw is NaN."""
     edges = torch.tensor([(1 - share) / 2, (1 + share) / 2], dtype=torch.float64)
     low, high = values.quantile(edges).tolist()
     return low, high
+
+
+def interval(
+    totals: Sequence[float], counts: Sequence[float], clusters: Sequence[Hashable], *, seed: int = 0
+) -> Limits:
+    """Return the 95% interval of sum(totals) / sum(counts), which is a mean where `counts` are 1.
+
+    Clusters without a count are not drawn. With fewer than two others the result is (None, None).
+    """
+    drawn = _ratios(totals, counts, clusters, torch.Generator().manual_seed(seed))
+    return NONE if drawn is None else limits(drawn)
+
+
+def interval_of_means(cells: Sequence[tuple[float, Sequence[float], Sequence[Hashable]]], *, seed: int = 0) -> Limits:
+    """Return the 95% interval of a weighted sum of means, such as a macro mean over domains.
+
+    Args:
+        cells: each mean's weight, values and clusters. Each cell draws its own clusters.
+
+    Returns:
+        (None, None) if there is no cell, or one has fewer than two clusters.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    whole: Tensor | None = None
+    for weight, values, clusters in cells:
+        drawn = _ratios(values, [1.0] * len(values), clusters, generator)
+        if drawn is None:
+            return NONE
+        whole = weight * drawn if whole is None else whole + weight * drawn
+    return NONE if whole is None else limits(whole)
+
+
+def _ratios(
+    totals: Sequence[float], counts: Sequence[float], clusters: Sequence[Hashable], generator: torch.Generator
+) -> Tensor | None:
+    """Return the ratio of the sums in each draw of clusters; None with fewer than two."""
+    sums = by_cluster((totals, counts), clusters)
+    sums = sums[sums[:, 1] > 0]
+    if len(sums) < 2:
+        return None
+    both = draw(sums, generator)
+    return both[:, 0] / both[:, 1]

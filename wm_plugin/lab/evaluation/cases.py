@@ -1,6 +1,6 @@
-"""The turns of real episodes as questions to a world model, each with what really came, and demonstrations for few-shot prompts.
+"""Turns of real episodes as questions to a world model, each with the real observation; and demonstrations for few-shot prompts.
 
-A question is written as `samples` writes the kind of data that the model was trained on: a dialogue up to an action, or a
+A question is written as `data.kinds` writes the kind of data that the model was trained on: a dialogue up to an action, or a
 transition. The history before an action is always the real one (teacher forcing).
 """
 
@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from wm_plugin.data.draws import uniform
 from wm_plugin.data.errors import RowError
@@ -26,47 +27,32 @@ from wm_plugin.tokens.message import Message
 
 Item = Trajectory | Transition
 _WHOLE = "holds transitions, but {} is made of trajectories: give what wm data convert wrote"
-SEVERAL = "several"  # observations of different observers or tools in one message of a dialogue
+SEVERAL = "several"  # observers or tools in one message of a dialogue
 
 
 @dataclass(frozen=True)
 class Case:
-    """One turn: the question to the model, and what really came.
+    """One turn: the question to the model, and the real observation."""
 
-    Attributes:
-        trajectory: its `identity`.
-        turn: its number in the trajectory, from 1.
-        messages: the question; the last message is a user's.
-        real: what the model should write, without tags.
-        before: what the agent saw last before it acted.
-        action: what it did.
-        tool: whose result it is; "" of no tool's.
-        observer: "tool", "user", "environment", or `SEVERAL`.
-        category: how much of the world the turn shows (`objectives.information`).
-        error: the source flags the observation as an error.
-        known: whether the data say if the task was done.
-        won: the observation shows that it was.
-    """
-
-    trajectory: str
-    turn: int
-    messages: Sequence[Message]
-    real: str
-    before: str
-    action: str
-    tool: str = ""
-    observer: str = "environment"
-    category: str = "other"
-    error: bool = False
-    known: bool = True
-    won: bool = False
+    trajectory: str  # its `identity`
+    turn: int  # its number in the trajectory, from 1
+    messages: Sequence[Message]  # the question; the last message is a user's
+    real: str  # what the model should write, without tags
+    before: str  # what the agent saw last before it acted
+    action: str  # the agent's action
+    tool: str = ""  # the tool whose result it is, or ""
+    observer: str = "environment"  # "tool", "user", "environment", or `SEVERAL`
+    category: str = "other"  # how much of the world the turn shows (`objectives.information`)
+    error: bool = False  # the source flags the observation as an error
+    known: bool = True  # whether the data say if the task was done
+    won: bool = False  # the observation shows that it was
 
 
 @dataclass(frozen=True)
 class Episode:
-    """Cases of one trajectory. `sample` holds what the model was trained to answer to them, one counted message a case.
+    """One trajectory's cases. `sample` holds the answers that the model was trained to give, one counted message a case.
 
-    It is None where a model reasons before it answers: the answer then has no one form.
+    It is None for a model that reasons before it answers: the answer then has no single form.
     """
 
     cases: Sequence[Case]
@@ -74,13 +60,13 @@ class Episode:
 
 
 def kind_of(name: str, others: Sequence[str] = ()) -> type[Prompted]:
-    """A kind of training data that has prompts.
+    """Return the kind of training data with this name.
 
     Args:
         others: names that the caller takes, too, for the hint.
 
     Raises:
-        UserError: there is none of this name, or it has no prompts.
+        UserError: the name is unknown, or the kind has no prompts.
     """
     prompted = {one: kind for one, kind in KINDS.items() if issubclass(kind, Prompted)}
     if name not in prompted:
@@ -89,10 +75,10 @@ def kind_of(name: str, others: Sequence[str] = ()) -> type[Prompted]:
 
 
 def items_in(source: str | Path, kind: str) -> Iterator[Item]:
-    """The trajectories of a file, or its transitions for kinds that are made of these.
+    """Read a file's trajectories, or its transitions for kinds that are made of these.
 
     Raises:
-        UserError: a file of transitions for a kind that is made of whole trajectories; or as from `readers.read`.
+        UserError: the file holds transitions, but the kind needs whole trajectories; or as from `readers.read`.
     """
     if not holds_transitions(source):
         return read(source)
@@ -111,17 +97,17 @@ def episodes(
     limit: int | None = None,
     left_out: Counter[str] | None = None,
 ) -> Iterator[Episode]:
-    """The cases of trajectories, or of transitions for kinds that are made of these, in order.
+    """Make the cases of trajectories, or of transitions for kinds that are made of these, in order.
 
     What a filter marked as no target is left out, as in training.
 
     Args:
-        kind: one of `samples.KINDS` that has prompts; says what a question is.
-        limit: the first so many trajectories.
-        left_out: counts of turns that have no case, by reason.
+        kind: one of `data.kinds.KINDS` that has prompts; decides what a question is.
+        limit: the number of trajectories.
+        left_out: counts turns that have no case, by reason.
 
     Raises:
-        UserError: a transition for a kind that is made of whole trajectories.
+        UserError: an item is a transition, but the kind needs whole trajectories.
     """
     chosen, left_out = kind_of(kind), Counter() if left_out is None else left_out
     stage = "cpt" if kind == "cpt" else chosen.form
@@ -132,16 +118,14 @@ def episodes(
         last = name
         if limit is not None and trajectories > limit:
             return
-        if isinstance(item, Transition):
-            if chosen.of == "dialogues":
+        if chosen.of == "dialogues":
+            if isinstance(item, Transition):
                 raise UserError(_WHOLE.format(kind))
-            yield from _of_transition(item, prompts, stage, world_context, seed, True, left_out)
-        elif chosen.of == "dialogues":
             yield from _of_dialogue(item, prompts, stage, world_context, seed, left_out)
-        else:
-            known = _knows(item)
-            for transition in expand([item]):
-                yield from _of_transition(transition, prompts, stage, world_context, seed, known, left_out)
+            continue
+        known = isinstance(item, Transition) or _knows(item)
+        for transition in [item] if isinstance(item, Transition) else expand([item]):
+            yield from _of_transition(transition, prompts, stage, world_context, seed, known, left_out)
 
 
 def _of_dialogue(
@@ -197,9 +181,8 @@ def _of_transition(
     except RowError as error:
         left_out[error.kind] += 1
         return
-    messages = render(
-        transition, prompts, stage=stage, seed=seed, thinking=not trains, world_context=world_context
-    ).messages
+    how: dict[str, Any] = {"stage": stage, "seed": seed, "thinking": not trains, "world_context": world_context}
+    messages = render(transition, prompts, **how).messages
     earlier = [one.text for turn in transition.history for one in turn.observations]
     case = Case(
         trajectory=transition.trajectory,
@@ -216,8 +199,7 @@ def _of_transition(
         won=observation.data.get("success") is True,
     )
     whole: list[Message] = [*messages, {"role": "assistant", "content": answer}]
-    sample = Sample(whole, [False] * len(messages) + [True]) if trains else None
-    yield Episode([case], sample)
+    yield Episode([case], Sample(whole, [False] * len(messages) + [True]) if trains else None)
 
 
 def _knows(trajectory: Trajectory) -> bool:
@@ -230,17 +212,17 @@ def _only(values: set[str]) -> str:
 
 
 class Demonstrations:
-    """Whole trajectories that stand in a prompt as examples, drawn by a seed; the same for every question, but of its own task.
+    """Draws whole trajectories as a prompt's examples, each of another task; the same for every question but its own task's.
 
-    Each is of another task. Drawn are a few more than are shown, so that leaving one out does not change the others.
+    A few more are drawn than are shown, so that leaving one out does not change the others.
 
     Args:
-        trajectories: to draw from; what has no observation is passed over.
+        trajectories: to draw from; those without an observation are skipped.
         shots: how many are shown.
         source: where they are from, for messages.
 
     Raises:
-        UserError: `shots` is not positive, or there are not as many tasks.
+        UserError: `shots` is not positive, or there are fewer tasks.
     """
 
     def __init__(self, trajectories: Iterable[Trajectory], shots: int, *, seed: int = 0, source: str = "") -> None:
@@ -256,14 +238,14 @@ class Demonstrations:
             row = uniform(f"demonstration/{seed}/{task}"), uniform(f"demonstration/{seed}/{name}"), trajectory
             if task not in drawn or row[:2] < drawn[task][:2]:
                 drawn[task] = row
-            if len(drawn) > shots + 3:  # by task, by name and by what happened, three at most may be a question's own
+            if len(drawn) > shots + 3:  # by task, by name and by its turns, three at most may be a question's own
                 del drawn[max(drawn, key=lambda task: drawn[task][:2])]
         self._drawn = [(identity(row[2]), row[2]) for row in sorted(drawn.values(), key=lambda row: row[:2])]
         if len(self._drawn) < shots:
             raise UserError(f"{source}: has {len(self._drawn)} tasks to demonstrate, fewer than {shots}")
 
     def shown(self, item: Item, prompts: Prompts, *, world_context: Shown) -> Item:
-        """A trajectory or transition with the demonstrations in its context.
+        """Return a trajectory or transition with the demonstrations in its context.
 
         Raises:
             UserError: too few are left without its own task, or the prompts do not show a context.
@@ -287,17 +269,11 @@ def _same(one: Trajectory, item: Item) -> bool:
 
 
 def _written(number: int, trajectory: Trajectory, prompts: Prompts, world_context: Shown) -> str:
-    """A demonstration as text: what was to be done, and every turn with what was observed, marks of success included."""
+    """Write a demonstration: the task, and every turn with its observations, success marks included."""
     context, told = trajectory.context, parts(world_context)
-    texts_of = {
-        "Task": context.task,
-        **{
-            HEADINGS[name].removesuffix(UNSEEN): getattr(context, field)
-            for name, field in PARTS.items()
-            if name in told
-        },
-        "What happened": write_history([_marked(turn, prompts) for turn in with_success(trajectory).turns]),
-    }
+    hidden = {HEADINGS[name].removesuffix(UNSEEN): getattr(context, PARTS[name]) for name in PARTS if name in told}
+    happened = write_history([_marked(turn, prompts) for turn in with_success(trajectory).turns])
+    texts_of = {"Task": context.task, **hidden, "What happened": happened}
     texts = (f"{heading}:\n{text}" for heading, text in texts_of.items() if text.strip())
     return "\n\n".join([f"## Demonstration {number}", *texts])
 

@@ -35,22 +35,17 @@ class Difference:
 
     @property
     def verdict(self) -> str:
-        """`higher` or `lower` if the interval excludes 0, otherwise that there is no difference."""
+        """`higher` or `lower` if the interval excludes 0, else `no difference at this sample size`."""
         if self.low > 0:
             return "higher"
         return "lower" if self.high < 0 else "no difference at this sample size"
 
 
 def compare(of: Ratio, against: Ratio, clusters: Sequence[Hashable], seed: int = 0) -> Difference:
-    """The difference `of` − `against` of two measures of the same episodes, with a percentile interval of 99%.
+    """Return the difference `of` − `against` of two measures of the same episodes, with a percentile interval of 99%.
 
     Episodes of one cluster (such as tasks with the same layout) are drawn together, because they are not independent. The
     interval covers the choice of episodes, not the variation between training runs.
-
-    Args:
-        of, against: the measures.
-        clusters: the cluster of each episode.
-        seed: seed of the draws.
 
     Raises:
         ValueError: The shapes differ, or there are fewer than two clusters.

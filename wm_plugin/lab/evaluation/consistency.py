@@ -1,23 +1,23 @@
 """Whether episodes in a world model hold in the real world (Word2World's consistency).
 
-The same tasks are played three times by an agent:
+An agent plays the same tasks three times:
 
 * Real: in the real world.
 * WM: in the world model at temperature 0, from the real first observation, until it marks a success or the turns are used up.
-* W2R: the actions of every WM episode, won or not, in the real world, to its first end there.
+* W2R: every WM episode's actions, won or not, in the real world, to its first end there.
 
-CR is W2R / Real, undefined where Real is 0. As a ratio of means it is of all agents' episodes together; as a mean of ratios it is
-the mean of the agents' own CRs. The paper prints the first in its tables 2 and 10 and the second in its table 3. Its means are
-over agents; those of episodes are the same where all agents have as many without a failure.
+CR is W2R / Real, undefined where Real is 0. As a ratio of means it is over all agents' episodes together; as a mean of ratios it
+is the mean of the agents' own CRs. The paper prints the first in its tables 2 and 10 and the second in its table 3. Its means are
+over agents; those over episodes are the same if all agents have as many without a failure.
 
 Two episodes part at the first turn after which the world model and the real world do not say the same (white space at the ends
 aside), or only one of them ends in success, or the real world has ended before.
 
-An episode fails if a call of a model failed, an answer was cut or empty, or an environment was lost. Without a failure is a task
-that has none in any arm; `with_failed` takes all tasks and counts what failed as not won. To Word2World's own script an answer of
-the world model that was cut at its limit is no failure: `cut_taken` reads episodes so.
+An episode fails if a model's call failed, an answer was cut or empty, or an environment was lost. A task counts without failures
+if it has none in any arm; `with_failed` takes all tasks and counts what failed as not won. Word2World's script takes an answer
+that was cut at its limit as it is: `cut_taken` reads episodes so.
 
-`consistency_measures` counts what was played here, and `consistency_rows` writes it.
+`consistency_measures` counts the episodes that are played here, and `consistency_rows` writes them.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ from wm_plugin.client.answers import Answers
 from wm_plugin.data.contexts import Contexts
 from wm_plugin.data.hidden import Shown
 from wm_plugin.data.prompts import Prompts
-from wm_plugin.data.schema import Action, Trajectory, Turn
+from wm_plugin.data.schema import Action, Trajectory
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.runtime.workers import Lost, lost_by
 from wm_plugin.worlds.agents.acting import Agent
@@ -46,7 +46,7 @@ SPLITS = ("seen", "unseen")
 
 @dataclass(frozen=True)
 class Anchor:
-    """Where the real world answers in a WM episode: in its first turns, and in turns with a call of a named tool."""
+    """Where the real world answers in a WM episode: in its first turns, and in turns that call a named tool."""
 
     turns: int = 0
     tools: tuple[str, ...] = ()
@@ -77,7 +77,7 @@ class Episode:
         return next((f"{arm}: {self.failures[arm]}" for arm in ARMS if arm in self.failures), "")
 
     def cut_taken(self) -> "Episode":
-        """The episode in which an answer that was cut at its limit is no failure."""
+        """Return the episode in which an answer that was cut at its limit is no failure."""
         failures = {arm: reason for arm, reason in self.failures.items() if (arm, reason) != ("wm", "cut")}
         return replace(self, failures=failures)
 
@@ -85,22 +85,22 @@ class Episode:
         return {"real": self.real, "wm": self.simulated, "w2r": self.replayed}[arm]
 
     def won(self, arm: Arm, horizon: int | None = None) -> bool:
-        """Whether an arm was won, within so many turns."""
+        """Return whether an arm was won, within `horizon` turns."""
         trajectory = self.trajectory(arm)
         return trajectory is not None and bool(trajectory.success) and _within(len(trajectory.turns), horizon)
 
     def won_at_least(self, arm: Arm, horizon: int | None = None) -> bool:
-        """`won`, False where the arm failed: what is replayed of a WM episode that failed counts no more than that."""
+        """Return `won`, and False where the arm failed, or W2R replays a WM episode that failed."""
         failed = arm in self.failures or (arm == "w2r" and "wm" in self.failures)
         return not failed and self.won(arm, horizon)
 
     @cached_property
     def parted(self) -> int | None:
-        """The first turn, from 1, at which world model and real world part; None: they never do."""
+        """The first turn, from 1, at which world model and real world part; None if they never do."""
         return None if self.replayed is None else parting_turn(self.simulated, self.replayed)
 
     def together(self, horizon: int | None = None) -> bool:
-        """Whether they have not parted within so many turns."""
+        """Return whether they have not parted within `horizon` turns."""
         return self.parted is None or not _within(self.parted, horizon)
 
 
@@ -109,22 +109,16 @@ def _within(turn: int, horizon: int | None) -> bool:
 
 
 def parting_turn(simulated: Trajectory, replayed: Trajectory) -> int | None:
-    """The first turn, from 1, at which an episode in a world model and its replay part; None if there is none."""
-    for number, turn in enumerate(simulated.turns, 1):
-        if number > len(replayed.turns):
-            return number
-        same = _texts(turn) == _texts(replayed.turns[number - 1])
-        if not same or _won_at(simulated, number) is not _won_at(replayed, number):
+    """Return the first turn, from 1, at which an episode in a world model and its replay part; None if they never do."""
+
+    def end(trajectory: Trajectory, number: int) -> tuple[list[str], bool]:
+        texts = [observation.text.strip() for observation in trajectory.turns[number - 1].observations]
+        return texts, bool(trajectory.success) and number == len(trajectory.turns)
+
+    for number in range(1, len(simulated.turns) + 1):
+        if number > len(replayed.turns) or end(simulated, number) != end(replayed, number):
             return number
     return None
-
-
-def _texts(turn: Turn) -> list[str]:
-    return [observation.text.strip() for observation in turn.observations]
-
-
-def _won_at(trajectory: Trajectory, number: int) -> bool:
-    return bool(trajectory.success) and number == len(trajectory.turns)
 
 
 def consistency(
@@ -148,21 +142,20 @@ def consistency(
         tasks: rows by split.
         model: the world model, at temperature 0.
         prompts: those that it was trained with.
-        max_turns: of an episode in the world model; less where the world itself ends earlier. The agent has its own for Real.
-        world_context: what of the state the world model is shown.
-        contexts: hidden contexts by hand, which fill those of the world.
+        max_turns: the limit of an episode in the world model, unless the world ends earlier. The agent has its own for Real.
+        world_context: the parts of the hidden state that the world model is shown.
+        contexts: hidden contexts by hand, which complete those of the world.
         seed: of the prompts' variants.
         at_once: episodes that play together. With an anchor each has a real environment beside it.
 
     Raises:
-        UserError: as from `check`, or the world knows no success.
+        UserError: as from `check`, or the world's class has no `success`.
     """
     check(world, model, prompts, anchor)
 
     def simulation() -> Simulation:
-        return Simulation(
-            prompts, observers=world.observers, world_context=world_context, seed=seed, max_turns=max_turns
-        )
+        how: dict[str, Any] = {"world_context": world_context, "seed": seed, "max_turns": max_turns}
+        return Simulation(prompts, observers=world.observers, **how)
 
     numbered = [(split, row) for split, rows in tasks.items() for row in rows]
     arms = _Arms(world, agent, model, simulation, anchor, max_turns, host, contexts)
@@ -170,13 +163,16 @@ def consistency(
         for start in range(0, len(numbered), at_once):
             group = [(number, row) for number, (_, row) in enumerate(numbered[start : start + at_once], start)]
             played = agent.play(group)
-            if any(isinstance(one, Trajectory) and one.success is None for one in played):
-                raise UserError(f"{world.name}: its class knows no success (the property `success`), which this counts")
+            check_success(world, played)
             simulations = arms.simulate(group)
             for (number, row), real in zip(group, played, strict=True):
                 simulated = simulations[number]
                 replayed = arms.replay(row, [turn.action for turn in simulated.trajectory.turns])
-                reasons: dict[Arm, str] = {"real": _reason(real), "wm": simulated.trouble, "w2r": _reason(replayed)}
+                reasons: dict[Arm, str] = {
+                    "real": failure_of(real),
+                    "wm": simulated.trouble,
+                    "w2r": failure_of(replayed),
+                }
                 yield Episode(
                     agent.name,
                     numbered[number][0],
@@ -193,7 +189,7 @@ def check(world: World, model: Answers, prompts: Prompts, anchor: Anchor) -> Non
     """Check before hours of work what `consistency` takes.
 
     Raises:
-        UserError: the world model samples, the prompts have no success mark, or the anchor names a tool that the world has not.
+        UserError: the world model samples, the prompts have no success mark, or the world has no tool that the anchor names.
     """
     Simulation(prompts)
     if model.settings.get("temperature") != 0:
@@ -203,8 +199,14 @@ def check(world: World, model: Answers, prompts: Prompts, anchor: Anchor) -> Non
             raise UserError(f"--anchor-tools: {world.name} has no tool {tool!r}{nearest(tool, world.observers)}")
 
 
-def _reason(result: Trajectory | Lost) -> str:
-    """Why a real episode failed; "" if it did not."""
+def check_success(world: World, played: Sequence[Trajectory | Lost]) -> None:
+    """Raise UserError if the world's class does not say whether its episodes were won."""
+    if any(isinstance(one, Trajectory) and one.success is None for one in played):
+        raise UserError(f"{world.name}: its class knows no success (the property `success`), which this counts")
+
+
+def failure_of(result: Trajectory | Lost) -> str:
+    """Say why a real episode failed; "" if it did not."""
     if isinstance(result, Lost):
         return result.kind
     return "lost" if result.metadata.get("figures", {}).get("lost") else ""
@@ -212,7 +214,7 @@ def _reason(result: Trajectory | Lost) -> str:
 
 @dataclass
 class _Arms:
-    """The episodes in the world model and their replays."""
+    """Plays the episodes in the world model, and replays them."""
 
     world: World
     agent: Agent
@@ -227,17 +229,13 @@ class _Arms:
         self._environment = self.world.make()
 
     def simulate(self, group: Sequence[Task]) -> dict[int, Simulation]:
-        """The group's episodes in the world model, by number; a turn of all at once."""
+        """Play a group's episodes in the world model, one turn of all at a time; the result is by number."""
         simulations = {number: self.simulation() for number, _ in group}
         live: dict[int, _Anchored] = {}
         for number, row in group:
             environment = self.world.make() if self.anchor else self._environment
-            anchored = _Anchored(
-                environment, row, simulations[number], self.anchor, self.max_turns, self.host, self.contexts
-            )
-            if not simulations[number].over:
-                live[number] = anchored
-        while live:
+            live[number] = _Anchored(self, environment, row, simulations[number])
+        while live := {number: one for number, one in live.items() if not simulations[number].over}:
             asked: dict[int, Action] = {}
             actions = self.agent.act({number: simulations[number].trajectory for number in live})
             for number, action in actions.items():
@@ -251,7 +249,6 @@ class _Arms:
             answers = self.model([simulations[number].question(action) for number, action in asked.items()])
             for (number, action), answer in zip(asked.items(), answers, strict=True):
                 simulations[number].step(action, answer)
-            live = {number: one for number, one in live.items() if not simulations[number].over}
         return simulations
 
     def replay(self, row: Row, actions: Sequence[Action]) -> Trajectory | Lost:
@@ -265,35 +262,26 @@ class _Arms:
 
 
 class _Anchored:
-    """A real episode beside a simulated one: it gives the start, and the observations of the turns that the anchor holds."""
+    """A real episode beside a simulated one: it gives the start, and the observations of anchored turns."""
 
-    def __init__(
-        self,
-        environment: Any,
-        row: Row,
-        simulation: Simulation,
-        anchor: Anchor,
-        max_turns: int,
-        host: rollout.Host,
-        contexts: Contexts | None = None,
-    ) -> None:
-        self._simulation, self._anchor = simulation, anchor
-        self._steps: Any = rollout.episode(environment, row, max_turns=max_turns, host=host)
+    def __init__(self, arms: _Arms, environment: Any, row: Row, simulation: Simulation) -> None:
+        self._simulation, self._anchor = simulation, arms.anchor
+        self._steps: Any = rollout.episode(environment, row, max_turns=arms.max_turns, host=arms.host)
         start = self._send(None)
         if start is None:
             return
-        simulation.reset(start if contexts is None else contexts.filled(start))
+        simulation.reset(start if arms.contexts is None else arms.contexts.filled(start))
         own = getattr(environment, "max_turns", None)
-        simulation.max_turns = min(max_turns, own) if isinstance(own, int) and own > 0 else max_turns
-        if reason := _reason(start):
+        simulation.max_turns = min(arms.max_turns, own) if isinstance(own, int) and own > 0 else arms.max_turns
+        if reason := failure_of(start):
             simulation.fail(reason)
         elif self._steps is None:  # the real world is over before the first turn
             simulation.leave()
-        if not anchor:
+        if not arms.anchor:
             self._steps = None
 
     def answers(self, action: Action) -> bool:
-        """Go on with an action. Whether the real world has answered it: the anchor holds here, and the real episode goes on."""
+        """Take an action; return whether the real world has answered it, as in anchored turns before the real end."""
         turn = self._simulation.turns
         if self._steps is None or (turn >= self._anchor.turns and not self._anchor.tools):
             return False
@@ -302,14 +290,14 @@ class _Anchored:
             return True
         if not self._anchor.holds(turn, action):
             return False
-        if reason := _reason(after):
+        if reason := failure_of(after):
             self._simulation.fail(reason)
         over = self._steps is None
         self._simulation.take(action, after.turns[-1].observations, over and bool(after.success), over=over)
         return True
 
     def _send(self, action: Action | None) -> Trajectory | None:
-        """The real episode after an action; None if it has failed, and the simulated one with it."""
+        """Return the real episode after an action; None if it has failed, and the simulated one with it."""
         try:
             after: Trajectory = self._steps.send(action)
             return after

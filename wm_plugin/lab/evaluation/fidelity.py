@@ -1,15 +1,16 @@
 """How well a world model writes the next observation of real episodes (Word2World's one-step fidelity).
 
 The model gets a real episode up to an action and writes the observation at temperature 0. It is exact if the texts are equal
-after white space at their ends is stripped, with the success mark: a right text with a wrong mark is wrong, and so is a right
-mark with a wrong text. Means are over all turns of all episodes alike, not of episodes.
+after white space at their ends is stripped, the success mark included: a right text with a wrong mark is wrong, and so is a wrong
+text with a right mark. Means are over all turns of all episodes alike.
 
-`one_step` judges without generating, by the tokens of the real observation; a model in this process is measured so, too.
+`one_step` judges by the tokens of the real observation, without generating; a model in this process is measured by both.
 """
 
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
@@ -26,7 +27,7 @@ from wm_plugin.data.readers.word2world import SUCCESS
 from wm_plugin.data.tokenize import Tokeniser
 from wm_plugin.errors import UserError
 from wm_plugin.lab.evaluation.cases import Case, Demonstrations, Episode, Item, episodes, kind_of
-from wm_plugin.lab.evaluation.measures import Evaluation, Measure, interval, write_result, write_rows
+from wm_plugin.lab.evaluation.measures import Evaluation, Measure, ratio, write_result, write_rows
 from wm_plugin.lab.evaluation.one_step import BINS, TokenScores, calibration_error, token_scores
 from wm_plugin.rewards.exact import ExactReward
 from wm_plugin.rewards.extract import extract
@@ -38,25 +39,26 @@ from wm_plugin.tokens.message import Message
 NAME = "one-step"
 MARK = SUCCESS.strip()
 SCORES = ("exact", "text", "success_flag", "word_f1", "rouge", "embedding", "json_keys")
-GROUPED = ("exact", "success_flag", "word_f1", "embedding", "json_keys")  # what groups have
+GROUPED = ("exact", "success_flag", "word_f1", "embedding", "json_keys")  # the scores of groups
 GROUPS = ("turn", "tool", "observer", "error", "category", "success")
 OTHERS = "(others)"
-_GROUPS = 100  # of one kind, of the most turns; a data set may have a tool a line
-_AT_ONCE = 2048  # questions that are in memory; a server has idle places only at their end
+_GROUPS = 100  # of one kind, the largest; a data set may have a tool a line
+_AT_ONCE = 2048  # questions in memory; a server idles only at their end
 _BATCHED = 256  # the same where answers depend on their batch: a killed run repeats all of them
-_PAIRS = 256  # of texts whose cosines are asked for at once
+_PAIRS = 256  # texts whose cosines are asked for at once
 _SERVER = "a server's answer has no probabilities of the real observation's tokens; --model measures them"
 _OF_TOKENS = "the count is of tokens"
 _REASONS = "the model is trained to reason first, so that the real observation alone has no probability"
 
 
 class Cosines:
-    """The cosines of predicted and real texts as a `Model`, so that `Answers` keeps them, too. A text that the server refuses has
-    none: it is a failure, not a cosine of 0.
+    """The cosines of predicted and real texts as a `Model`, so that `Answers` keeps them.
+
+    A text that the server refuses is a failure, not a cosine of 0.
 
     Args:
-        reward: a score for each prediction and target, such as `EmbeddingReward`, whose `figures` say what was refused.
-        name: of the model behind it.
+        reward: scores each prediction and target, such as `EmbeddingReward`, whose `figures` say what was refused.
+        name: the name of its model.
     """
 
     batched = False
@@ -71,14 +73,15 @@ class Cosines:
         seeds: Sequence[int],  # noqa: ARG002
         keep: Callable[[int, Answer], None],
     ) -> None:
-        """Answer conversations of a real and a predicted text with their cosine."""
+        """Answer each conversation, a real and a predicted text, with their cosine."""
         real, predicted = ([messages[place]["content"] for messages in conversations] for place in (0, 1))
         values = self._reward(predicted, real)
-        alone = self._refused()  # some of them were refused: which ones, they say one by one
+        one_by_one = self._refused()  # some were refused: ask again to see which
         for index, value in enumerate(values):
-            if alone:
+            if one_by_one:
                 (value,) = self._reward([predicted[index]], [real[index]])
-            keep(index, Answer("", failure="refused") if alone and self._refused() else Answer(repr(float(value))))
+            refused = one_by_one and self._refused()
+            keep(index, Answer("", failure="refused") if refused else Answer(repr(float(value))))
 
     def _refused(self) -> bool:
         return bool(getattr(self._reward, "figures", {}).get("failures/refused"))
@@ -100,19 +103,19 @@ def fidelity(
     data: str = "",
     folder: Path | None = None,
 ) -> Evaluation:
-    """Ask for the observation of every turn, and compare.
+    """Ask for every turn's observation, and compare.
 
     Args:
         items: trajectories, or transitions for kinds that are made of these.
-        answers: of the model, at temperature 0.
+        answers: the model's, at temperature 0.
         prompts: those that the model was trained with, or any for a model that was not.
-        kind: one of `samples.KINDS` with prompts; says what a question is.
-        world_context: what of the state is shown (`trajectories.hidden`). None: as the kind is trained.
-        contexts: hidden contexts by hand, which fill those of the items.
+        kind: one of `data.kinds.KINDS` with prompts; decides what a question is.
+        world_context: the parts of the hidden state that are shown. None: as the kind is trained.
+        contexts: hidden contexts by hand, which complete those of the items.
         demonstrations: for few-shot prompts.
-        embedding: measures the cosine of what is written and what came, too.
-        limit: the first so many trajectories.
-        seed: of the prompts' variants, as in `samples`, and of the intervals.
+        embedding: also measures the cosine of the predicted and the real text.
+        limit: the number of trajectories.
+        seed: of the prompts' variants and of the intervals.
         subject, data: as in `Evaluation`.
         folder: gets `rows.jsonl` and `result.json`, and keeps cosines in `embeddings.jsonl`.
 
@@ -129,23 +132,23 @@ def fidelity(
         items = (shown.shown(item, prompts, world_context=hidden) for item in items)
     left_out: Counter[str] = Counter()
     asked = episodes(items, kind, prompts, world_context=hidden, seed=seed, limit=limit, left_out=left_out)
-    tag = "" if kind_of(kind).of == "dialogues" else prompts.tag
+    settings = {
+        "kind": kind,
+        "prompts": prompts.name,
+        "world_context": as_json(hidden),
+        "contexts": "" if contexts is None else contexts.digest,
+        "shots": demonstrations.shots if demonstrations else 0,
+        "demonstrations": demonstrations.source if demonstrations else "",
+        "limit": limit,
+    }
     return measure(
         asked,
         answers,
         _Likelihood(answers),
         prompts,
-        tag,
+        "" if kind_of(kind).of == "dialogues" else prompts.tag,
         embedding=embedding,
-        settings={
-            "kind": kind,
-            "prompts": prompts.name,
-            "world_context": as_json(hidden),
-            "contexts": "" if contexts is None else contexts.digest,
-            "shots": demonstrations.shots if demonstrations else 0,
-            "demonstrations": demonstrations.source if demonstrations else "",
-            "limit": limit,
-        },
+        settings=settings,
         left_out=left_out,
         seed=seed,
         subject=subject,
@@ -155,16 +158,14 @@ def fidelity(
 
 
 class Likelihood(Protocol):
-    """The probabilities of the real observations' tokens."""
+    """Scores the real observations' tokens. `note` says why some or all turns have no score; "" if all have one."""
 
     def __call__(self, episode: Episode) -> list[TokenScores | None]:
-        """The scores of each case."""
+        """Return each case's scores."""
         ...
 
     @property
-    def note(self) -> str:
-        """Why some or all turns have none; "" if all have."""
-        ...
+    def note(self) -> str: ...
 
 
 def measure(
@@ -185,22 +186,21 @@ def measure(
     """Ask about every case, compare, and count: the part of `fidelity` that does not depend on what a question is.
 
     Args:
-        asked: episodes; they are read once.
-        prompts: those of the questions; None: an answer is the observation and nothing else.
-        tag: in which the prediction stands in an answer.
+        asked: episodes, which are read once.
+        prompts: the questions' prompts; None: an answer is the observation and nothing else.
+        tag: the tag around the prediction in an answer.
         settings: what the questions depend on, beside the seed and the models.
-        left_out: turns without a case, by reason; looked at when all episodes are read.
+        left_out: turns without a case, by reason; read after all episodes.
     """
-    tally = _Tally(seed)
     cosines = Answers(embedding, folder and folder / "embeddings.jsonl") if embedding else None
-    scorer = _Scorer(prompts, tag, cosines)
+    scorer, tally = _Scorer(prompts, tag, cosines), _Tally(seed)
     rows = _rows(asked, answers, scorer, likelihood, tally, seed)
     if folder is None:
         for _ in rows:
             pass
     else:
         write_rows(rows, folder)
-    failures = Counter(filter(None, tally.failures))
+    failures = Counter(row.failure for row in tally.rows if row.failure)
     notes = [f"{count:,} turns are left out: {reason}" for reason, count in left_out.items() if count]
     if scorer.without_cosine:
         notes.append(f"embedding: {scorer.without_cosine:,} texts have no cosine, since their server refused them")
@@ -208,19 +208,15 @@ def measure(
         notes.append(f"nll: {likelihood.note}")
     if calls := sum(failures[kind] for kind in KINDS):
         notes.append(f"{calls:,} calls failed; the next run into the same folder asks them again")
+    models = {"model": answers.settings, "embedding": embedding.settings["embedding"] if embedding else ""}
     evaluation = Evaluation(
-        name=NAME,
-        subject=subject,
-        data=data,
-        settings={
-            **settings,
-            "seed": seed,
-            "model": answers.settings,
-            "embedding": embedding.settings["embedding"] if embedding else "",
-        },
-        measures=list(tally.measures(likelihood.note)),
-        failures=dict(sorted(failures.items())),
-        notes=notes,
+        NAME,
+        subject,
+        data,
+        {**settings, "seed": seed, **models},
+        list(tally.measures(likelihood.note)),
+        dict(sorted(failures.items())),
+        notes,
     )
     if folder is not None:
         write_result(evaluation, folder)
@@ -235,7 +231,7 @@ def _rows(
     tally: "_Tally",
     seed: int,
 ) -> Iterator[dict[str, Any]]:
-    """The rows of `rows.jsonl`, which are counted as they come."""
+    """Make the rows of `rows.jsonl`, and count them."""
     with answers:  # its file is read once, not for each chunk
         for chunk in _chunks(asked, _BATCHED if answers.model.batched else _AT_ONCE):
             cases = list(chain.from_iterable(episode.cases for episode in chunk))
@@ -243,9 +239,7 @@ def _rows(
             tokens = chain.from_iterable(likelihood(episode) for episode in chunk)
             for case, row, of_tokens in zip(cases, scorer(cases, replies), tokens, strict=True):
                 tally.add(case, row, of_tokens)
-                scores = {
-                    name: value for name, value in row["scores"].items() if value is not None and not math.isnan(value)
-                }
+                scores = {k: v for k, v in row["scores"].items() if v is not None and not math.isnan(v)}
                 if of_tokens is not None:
                     scores["nll"] = float(of_tokens.nll.mean())
                 yield {
@@ -262,7 +256,7 @@ def _rows(
 
 
 def _chunks(asked: Iterable[Episode], size: int) -> Iterator[list[Episode]]:
-    """Whole episodes, together of at least `size` cases."""
+    """Split episodes into chunks of at least `size` cases."""
     chunk: list[Episode] = []
     count = 0
     for episode in asked:
@@ -276,7 +270,7 @@ def _chunks(asked: Iterable[Episode], size: int) -> Iterator[list[Episode]]:
 
 
 class _Scorer:
-    """Compares answers with what came: `predicted`, `scores` and `failure` of each row."""
+    """Compares answers with the real observations: `predicted`, `scores` and `failure` of each row."""
 
     def __init__(self, prompts: Prompts | None, tag: str, cosines: Answers | None) -> None:
         self._prompts, self._tag, self._cosines = prompts, tag, cosines
@@ -287,27 +281,30 @@ class _Scorer:
     def __call__(self, cases: Sequence[Case], answers: Sequence[Answer]) -> list[dict[str, Any]]:
         rows = [self._row(case, answer) for case, answer in zip(cases, answers, strict=True)]
         if self._cosines is not None:
-            whole = [place for place, row in enumerate(rows) if not row["failure"]]
-            pairs: list[list[Message]] = [
-                [
-                    {"role": "user", "content": self._parts(cases[place].real)[0]},
-                    {"role": "assistant", "content": self._parts(rows[place]["predicted"])[0]},
-                ]
-                for place in whole
-            ]
-            for row in rows:
-                row["scores"]["embedding"] = 0.0
-            for place, cosine in zip(whole, self._cosines(pairs, at_once=_PAIRS), strict=True):
-                value = math.nan if cosine.failure else float(cosine.text)
-                rows[place]["scores"]["embedding"] = value
-                self.without_cosine += math.isnan(value)
+            self._add_cosines(cases, rows)
         return rows
+
+    def _add_cosines(self, cases: Sequence[Case], rows: Sequence[dict[str, Any]]) -> None:
+        assert self._cosines is not None
+        whole = [place for place, row in enumerate(rows) if not row["failure"]]
+        pairs: list[list[Message]] = [
+            [
+                {"role": "user", "content": self._parts(cases[place].real)[0]},
+                {"role": "assistant", "content": self._parts(rows[place]["predicted"])[0]},
+            ]
+            for place in whole
+        ]
+        for row in rows:
+            row["scores"]["embedding"] = 0.0
+        for place, cosine in zip(whole, self._cosines(pairs, at_once=_PAIRS), strict=True):
+            rows[place]["scores"]["embedding"] = math.nan if cosine.failure else float(cosine.text)
+            self.without_cosine += bool(cosine.failure)
 
     def _row(self, case: Case, answer: Answer) -> dict[str, Any]:
         prediction = answer.text if self._prompts is None else extract(answer.text, self._tag).prediction
         failure = answer.trouble or ("no prediction" if prediction is None else "")
         if failure == "empty" and not case.real.strip():
-            failure = ""  # it foresees that nothing is observed
+            failure = ""  # the model foresees that nothing is observed
         text, flag = self._parts(prediction or "")
         real, really = self._parts(case.real)
         right = not failure
@@ -319,11 +316,10 @@ class _Scorer:
             "rouge": self._rouge([text], [real])[0] if right else 0.0,
             "json_keys": json_keys(text if right else "", real),
         }
-        predicted = answer.text if prediction is None else prediction
-        return {"predicted": predicted, "scores": scores, "failure": failure}
+        return {"predicted": answer.text if prediction is None else prediction, "scores": scores, "failure": failure}
 
     def _parts(self, text: str) -> tuple[str, bool | None]:
-        """A text without what it says of success, and that."""
+        """Split a text into the observation and what it says of success."""
         text = text.strip()
         if self._prompts is None:
             return text, None
@@ -336,23 +332,22 @@ class _Scorer:
 
 
 def json_keys(predicted: str, real: str) -> float | None:
-    """The F1 of the keys of two JSON values, each with its place; the items of a list are one place.
+    """Return the F1 of two JSON values' keys, each with its place; the items of a list are one place.
 
     None if the real text is no JSON with keys. A prediction that is no JSON gets 0.
     """
-    value = parse(real)
     places: dict[tuple[int, str | None], int] = {}
-    observed = set() if value is NO_JSON else _keys(value, places)
+    observed = _keys(parse(real), places)
     if not observed:
         return None
-    other = parse(predicted)
-    keys = set() if other is NO_JSON else _keys(other, places)
+    keys = _keys(parse(predicted), places)
     return 2 * len(keys & observed) / (len(keys) + len(observed))
 
 
 def _keys(value: Any, places: dict[tuple[int, str | None], int]) -> set[int]:
-    """The numbers of a value's keys. A place has the number that `places` gives to the one around it and its key."""
-    keys, parts = set(), [(value, 0)]
+    """Number a value's keys: `places` gives each (the place around it, key) a number of its own."""
+    keys: set[int] = set()
+    parts = [] if value is NO_JSON else [(value, 0)]
     while parts:
         part, around = parts.pop()
         if isinstance(part, dict):
@@ -367,7 +362,7 @@ def _keys(value: Any, places: dict[tuple[int, str | None], int]) -> set[int]:
 
 
 class _Likelihood:
-    """The probabilities of the real observations' tokens, of a model in this process."""
+    """Scores the real observations' tokens by a model in this process, with the tokens that end an answer, as in training."""
 
     def __init__(self, answers: Answers) -> None:
         self._why, self._reasons = "", False
@@ -382,7 +377,6 @@ class _Likelihood:
             self._why = str(error)
 
     def __call__(self, episode: Episode) -> list[TokenScores | None]:
-        """The scores of each case, with the tokens that end an answer, as in training."""
         none: list[TokenScores | None] = [None] * len(episode.cases)
         self._reasons |= episode.sample is None
         if self._tokenise is None or episode.sample is None:
@@ -400,25 +394,30 @@ class _Likelihood:
 
     @property
     def note(self) -> str:
-        """Why some or all turns have none; "" if all have."""
         return self._why or (_REASONS if self._reasons else "")
 
 
+@dataclass(frozen=True)
+class _Row:
+    """What is counted of a turn; `nll` is the sum over its `tokens`."""
+
+    trajectory: str
+    failure: str
+    scores: Mapping[str, float | None]
+    groups: Mapping[str, str]
+    nll: float
+    tokens: int
+
+
 class _Tally:
-    """What the rows sum up to. Lists have an item a row."""
+    """Counts rows, and makes the measures of them."""
 
     def __init__(self, seed: int) -> None:
-        self.failures: list[str] = []
+        self.rows: list[_Row] = []
         self._seed = seed
-        self._trajectories: list[str] = []
-        self._groups: dict[str, list[str]] = {by: [] for by in GROUPS}
-        self._scores: dict[str, list[float | None]] = {name: [] for name in SCORES}
-        self._tokens: list[tuple[float, int]] = []  # the sum of their NLL, and how many there are
         self._bins: dict[str, Tensor] = {}  # by trajectory
 
     def add(self, case: Case, row: dict[str, Any], tokens: TokenScores | None) -> None:
-        self.failures.append(row["failure"])
-        self._trajectories.append(case.trajectory)
         flag = row["scores"]["success_flag"]
         groups = {
             "turn": str(case.turn),
@@ -428,26 +427,22 @@ class _Tally:
             "category": case.category,
             "success": "" if flag is None else "done" if case.won else "not done",
         }
-        for by, names in self._groups.items():
-            names.append(groups[by])
-        for name, scores in self._scores.items():
-            scores.append(row["scores"].get(name))
-        self._tokens.append((0.0, 0) if tokens is None else (float(tokens.nll.sum()), len(tokens.nll)))
+        nll, count = (0.0, 0) if tokens is None else (float(tokens.nll.sum()), len(tokens.nll))
+        self.rows.append(_Row(case.trajectory, row["failure"], row["scores"], groups, nll, count))
         if tokens is not None:
             none = torch.zeros(BINS, 3, dtype=torch.float64)
             self._bins[case.trajectory] = self._bins.get(case.trajectory, none) + tokens.bins()
 
     def measures(self, note: str) -> Iterator[Measure]:
-        """Of all rows, then of each group, then the tokens' accuracy by confidence.
+        """Measure all rows, then each group, then the tokens' accuracy by confidence.
 
         Args:
             note: why tokens have no likelihood.
         """
-        every = range(len(self.failures))
-        names = [name for name, scores in self._scores.items() if any(score is not None for score in scores)]
+        names = [name for name in SCORES if any(row.scores.get(name) is not None for row in self.rows)]
         for name in names or ["exact"]:
-            yield self._mean(name, every)
-        yield self._nll(every, note=note)
+            yield self._mean(name, self.rows)
+        yield self._nll(self.rows, note=note)
         bins = torch.stack([*self._bins.values()]) if self._bins else torch.zeros(1, BINS, 3)
         tokens = int(bins[..., 0].sum())
         error = calibration_error(bins.sum(0)) if tokens else None
@@ -455,75 +450,43 @@ class _Tally:
         for by in GROUPS:
             for group, rows in self._grouped(by):
                 for name in GROUPED:
-                    if any(self._scores[name][row] is not None for row in rows):
-                        yield self._mean(name, rows, by, group)
-                if any(self._tokens[row][1] for row in rows):
-                    yield self._nll(rows, by, group)
+                    if any(row.scores.get(name) is not None for row in rows):
+                        yield self._mean(name, rows, by=by, group=group)
+                if any(row.tokens for row in rows):
+                    yield self._nll(rows, by=by, group=group)
         for place in range(BINS if tokens else 0):
             counts, confidence, right = (bins[:, place, column].tolist() for column in range(3))
             if count := int(sum(counts)):
-                low, high = interval(right, counts, list(self._bins), seed=self._seed)
-                accuracy = sum(right) / count
-                yield Measure(
-                    "token_accuracy",
-                    accuracy,
-                    "share",
-                    count,
-                    "confidence",
-                    f"{place / BINS:.1f} to {(place + 1) / BINS:.1f}",
-                    low,
-                    high,
-                    with_failed=accuracy,
-                    note=f"at a mean confidence of {sum(confidence) / count:.3f}; {_OF_TOKENS}",
-                )
+                group = f"{place / BINS:.1f} to {(place + 1) / BINS:.1f}"
+                remark = f"at a mean confidence of {sum(confidence) / count:.3f}; {_OF_TOKENS}"
+                of: dict[str, Any] = {"by": "confidence", "group": group, "note": remark, "seed": self._seed}
+                yield ratio("token_accuracy", "share", right, counts, list(self._bins), **of)
 
-    def _mean(self, name: str, rows: Sequence[int], by: str = "", group: str = "") -> Measure:
-        scores = self._scores[name]
-        scored = [(row, score) for row in rows if (score := scores[row]) is not None]
-        # of a text that the embedding server refused, NaN
-        whole = [(row, score) for row, score in scored if not self.failures[row] and not math.isnan(score)]
-        values = [score for _, score in whole]
-        low, high = interval(values, [1] * len(values), [self._trajectories[row] for row, _ in whole], seed=self._seed)
-        return Measure(
-            name,
-            sum(values) / len(values) if values else None,
-            "share",
-            len(values),
-            by,
-            group,
-            low,
-            high,
-            failed=len(scored) - len(whole),
-            with_failed=sum(values) / len(scored) if scored else None,
-            note="" if values else "no turn with an answer" if scored else "no turn to measure it on",
-        )
+    def _mean(self, name: str, rows: Sequence[_Row], **group: Any) -> Measure:
+        scored = [(row, score) for row in rows if (score := row.scores.get(name)) is not None]
+        # NaN where the embedding server refused a text
+        whole = [(row, score) for row, score in scored if not row.failure and not math.isnan(score)]
+        note = "" if whole else "no turn with an answer" if scored else "no turn to measure it on"
+        values, clusters = [score for _, score in whole], [row.trajectory for row, _ in whole]
+        of: dict[str, Any] = {"failed": len(scored) - len(whole), "note": note, "seed": self._seed}
+        return ratio(name, "share", values, [1] * len(values), clusters, **of, **group)
 
-    def _nll(self, rows: Sequence[int], by: str = "", group: str = "", note: str = "") -> Measure:
-        measured = [row for row in rows if self._tokens[row][1]]
-        sums, counts = [self._tokens[row][0] for row in measured], [self._tokens[row][1] for row in measured]
-        low, high = interval(sums, counts, [self._trajectories[row] for row in measured], seed=self._seed)
-        return Measure(
-            "nll",
-            sum(sums) / sum(counts) if measured else None,
-            "nats",
-            len(measured),
-            by,
-            group,
-            low,
-            high,
-            failed=len(rows) - len(measured) if measured else 0,
-            note=note,
-        )
+    def _nll(self, rows: Sequence[_Row], **more: Any) -> Measure:
+        kept = [row for row in rows if row.tokens]
+        sums, counts, clusters = [r.nll for r in kept], [r.tokens for r in kept], [r.trajectory for r in kept]
+        failed = len(rows) - len(kept) if kept else 0
+        made = ratio("nll", "nats", sums, counts, clusters, seed=self._seed, **more)
+        return replace(made, count=len(kept), failed=failed, with_failed=None)
 
-    def _grouped(self, by: str) -> Iterator[tuple[str, list[int]]]:
-        """The rows of each group, in order; those beyond the largest `_GROUPS` together."""
-        groups: dict[str, list[int]] = {}
-        for row, name in enumerate(self._groups[by]):
-            if name:
-                groups.setdefault(name, []).append(row)
+    def _grouped(self, by: str) -> Iterator[tuple[str, list[_Row]]]:
+        """Yield each group's rows, in order; those beyond the largest `_GROUPS` together."""
+        groups: dict[str, list[_Row]] = {}
+        for row in self.rows:
+            if row.groups[by]:
+                groups.setdefault(row.groups[by], []).append(row)
         if len(groups) > _GROUPS:
             largest = set(sorted(groups, key=lambda name: -len(groups[name]))[:_GROUPS])
-            rest = sorted(chain.from_iterable(rows for name, rows in groups.items() if name not in largest))
+            rest = [row for row in self.rows if row.groups[by] and row.groups[by] not in largest]
             groups = {name: rows for name, rows in groups.items() if name in largest} | {OTHERS: rest}
         order: Callable[[str], Any] = (lambda name: (len(name), name)) if by == "turn" else str
         yield from sorted(groups.items(), key=lambda item: order(item[0]))

@@ -1,10 +1,10 @@
 """Does an agent foresee what comes of its actions (Qwen-AgentWorld, section 6.2 and figure 10)?
 
-Of the turns in whose thinking the agent says explicitly what the environment will answer, the accuracy is the share in which that
-agrees with what it really answered. A judge finds the prediction without seeing the answer, so that hindsight cannot help it,
-and must copy it from the thinking word for word; a second question compares it with the answer. The judge also counts how
-often and why the agent corrects itself, and words such as "Wait," are counted here. What the agent wrote stands between markers
-for the judge, as data (`rewards.delimit`), and a reply has one verdict or none (`rewards.verdict`).
+Over the turns in whose thinking the agent explicitly says what the environment will answer, the accuracy is the share in which
+that agrees with the real answer. A judge finds the prediction without seeing the answer, so that hindsight cannot help it, and
+must copy it from the thinking word for word; a second question compares it with the answer. The judge also counts how often and
+why the agent corrects itself, and words such as "Wait," are counted here. The judge sees what the agent wrote between markers, as
+data (`rewards.delimit`), and a reply has one verdict or none (`rewards.verdict`).
 """
 
 from collections import Counter
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Any, TypeVar
+from typing import Any
 
 from wm_plugin.client.answers import Answer, Answers, ask_again
 from wm_plugin.data.schema import Trajectory, Turn
@@ -26,10 +26,9 @@ from wm_plugin.rewards.extract import extract
 from wm_plugin.rewards.verdict import TAG, fields, is_forged, number
 from wm_plugin.tokens.message import Message
 
-T = TypeVar("T")
 CORRECTIONS = ("factual", "epistemic", "perspective")  # section 7.1, of the thoughts of a world model
-MAX_CHARS = 100_000  # ours: of each text that the judge sees
-_AT_ONCE = 256  # questions that are in memory, each as long as three texts of `max_chars`
+MAX_CHARS = 100_000  # of each text that the judge sees
+_AT_ONCE = 256  # questions in memory, each as long as three texts of `max_chars`
 _MOST = 10_000  # corrections of a turn; the published peak is 56
 _AFTER_WAIT = frozenset(",.!?:;…—–-")
 _CLOSING = f"The data ends here. Do with it what you were told, and end with your only verdict in <{TAG}>."
@@ -41,20 +40,13 @@ _AGAIN = (
 
 @dataclass(frozen=True)
 class Case:
-    """A turn in which the agent thought, and that was answered.
+    """A turn in which the agent thought and got an answer."""
 
-    Attributes:
-        task: the turn's task.
-        where: the trajectory's name.
-        turn: the turn's number, from 0.
-        tool: the tool that was called; "" of a text or of several tools.
-        thinking, action, observed: the turn's texts.
-    """
-
-    task: str
-    where: str
-    turn: int
-    tool: str
+    task: str  # the turn's task
+    where: str  # the trajectory's name
+    turn: int  # the turn's number, from 0
+    tool: str  # the tool that was called; "" for a text or several tools
+    # the turn's texts
     thinking: str
     action: str
     observed: str
@@ -70,29 +62,22 @@ class Finding:
 
 @dataclass(frozen=True)
 class Judged:
-    """A case with what the judge says of it.
-
-    Attributes:
-        finding: None where the judge gave none.
-        right: None where there is no prediction or no verdict.
-        failure: why something is missing; "" if nothing is.
-    """
+    """A case with the judge's words on it."""
 
     case: Case
-    finding: Finding | None
-    right: bool | None
-    failure: str
+    finding: Finding | None  # None if the judge gave none
+    right: bool | None  # None if there is no prediction or no verdict
+    failure: str  # why something is missing; "" if nothing is
 
     def as_row(self) -> dict[str, Any]:
-        """A row for `write_rows`."""
-        predicted = self.finding.prediction if self.finding else None
+        """Make a row for `write_rows`."""
         return {
             "trajectory": self.case.where,
             "turn": self.case.turn,
             "context": self.case.thinking,
             "action": self.case.action,
             "real": self.case.observed,
-            "predicted": predicted,
+            "predicted": self.finding.prediction if self.finding else None,
             "corrections": dict(zip(CORRECTIONS, self.finding.corrections, strict=True)) if self.finding else None,
             "scores": {} if self.right is None else {"right": float(self.right)},
             "failure": self.failure,
@@ -100,7 +85,7 @@ class Judged:
 
 
 def cases(trajectory: Trajectory, sums: Sums, task: str) -> Iterator[Case]:
-    """The agent's turns with thoughts and an answer, of all that have an answer; both are counted, and words such as "Wait"."""
+    """Yield the agent's turns with thoughts and an answer; count those with an answer, and words such as "Wait,"."""
     where = identity(trajectory)
     for place, turn in enumerate(trajectory.turns):
         if turn.actor != "agent" or not turn.observations:
@@ -116,14 +101,16 @@ def cases(trajectory: Trajectory, sums: Sums, task: str) -> Iterator[Case]:
 
 
 def interrupts(thinking: str) -> int:
-    """How often a thought says "Wait," or the like to itself; "wait for" is no such word."""
+    """Count how often a thought interrupts itself with "Wait," or the like; "wait for" does not."""
     words = (word.lstrip("\"'*_([“‘") for word in thinking.lower().split())
     return sum(word[:4] == "wait" and word[4:5] in _AFTER_WAIT and len(word) > 4 for word in words)
 
 
 def judge(turns: Sequence[Case], answers: Answers, *, seed: int = 0, max_chars: int = MAX_CHARS) -> list[Judged]:
-    """Ask a judge about every case: first for the prediction, then whether it came true. A reply without a verdict is asked for
-    once more."""
+    """Ask a judge about every case: first for the prediction, then whether it came true.
+
+    A reply without a verdict is asked for once more.
+    """
 
     def find(case: Case, again: bool) -> list[Message]:
         return _question("foresight_find", {"thinking": case.thinking, "action": case.action}, max_chars, again)
@@ -133,46 +120,35 @@ def judge(turns: Sequence[Case], answers: Answers, *, seed: int = 0, max_chars: 
         texts = {"predicted": prediction, "action": case.action, "observed": case.observed}
         return _question("foresight_compare", texts, max_chars, again)
 
-    with answers:  # its file is read once, not for each chunk
-        return _judged(turns, answers, find, compare, seed)
-
-
-def _judged(
-    turns: Sequence[Case],
-    answers: Answers,
-    find: Callable[[Case, bool], list[Message]],
-    compare: Callable[[tuple[Case, str], bool], list[Message]],
-    seed: int,
-) -> list[Judged]:
     clean = [case for case in turns if not is_forged(case.thinking + case.action, "")]
-    findings = dict(zip(map(id, clean), _asked(answers, clean, find, _finding, seed), strict=True))
-    pairs = [
-        (case, finding.prediction)
-        for case in clean
-        if isinstance(finding := findings[id(case)], Finding) and finding.prediction is not None
-    ]
-    verdicts = dict(zip((id(case) for case, _ in pairs), _asked(answers, pairs, compare, _right, seed), strict=True))
+    with answers:  # its file is read once, not for each chunk
+        findings = dict(zip(map(id, clean), _asked(answers, clean, find, _finding, seed), strict=True))
+        predictions = ((case, found.prediction) for case in clean if isinstance(found := findings[id(case)], Finding))
+        pairs = [(case, prediction) for case, prediction in predictions if prediction is not None]
+        compared = _asked(answers, pairs, compare, _right, seed)
+        verdicts = dict(zip((id(case) for case, _ in pairs), compared, strict=True))
     judged = []
     for case in turns:
         finding, right = findings.get(id(case), "forged"), verdicts.get(id(case))
-        failure = finding if isinstance(finding, str) else right if isinstance(right, str) else ""
+        failure = next((one for one in (finding, right) if isinstance(one, str)), "")
         whole = finding if isinstance(finding, Finding) else None
         judged.append(Judged(case, whole, right if isinstance(right, bool) else None, failure))
     return judged
 
 
 def add(sums: Sums, judged: Iterable[Judged]) -> Counter[str]:
-    """Add what a judge says to the sums by task, and count failures by kind.
+    """Add a judge's words to the sums by task, and return how many failed, by reason.
 
-    A turn in which the judge failed to find a prediction has perhaps a wrong one: of the accuracy it is a failed row, too.
+    Where the judge failed to find a prediction there may be a wrong one, so it is a failed row of the accuracy, too.
     """
     failures: Counter[str] = Counter()
     for one in judged:
         task, finding = one.case.task, one.finding
         failures[one.failure] += bool(one.failure)
         lost = finding is None
-        sums.add(Key("predicts"), task, bool(finding and finding.prediction is not None), not lost, lost)
-        if lost or (finding and finding.prediction is not None):
+        predicts = finding is not None and finding.prediction is not None
+        sums.add(Key("predicts"), task, predicts, not lost, lost)
+        if lost or predicts:
             row = (task, float(one.right or 0), one.right is not None, one.right is None)
             sums.add(Key("accuracy"), *row)
             if one.case.tool:
@@ -187,11 +163,14 @@ def _asked(
     answers: Answers,
     items: Sequence[Any],
     question: Callable[[Any, bool], list[Message]],
-    read: Callable[[Any, str], T | str],
+    read: Callable[[Any, str], Any],
     seed: int,
-) -> list[T | str]:
-    """What was read of the answers, or why there is nothing. What could not be read is asked for once more, in other words."""
-    results: list[T | str] = [""] * len(items)
+) -> list[Any]:
+    """Read the answers: each result is what `read` returns, or a text that says why there is nothing.
+
+    What could not be read is asked for once more, in other words.
+    """
+    results: list[Any] = [""] * len(items)
 
     def settle(place: int, reply: Answer) -> bool:
         results[place] = reply.trouble or read(items[place], reply.text)
@@ -231,25 +210,24 @@ def _question(name: str, texts: dict[str, str], max_chars: int, again: bool) -> 
 
 @cache
 def _instructions(name: str) -> str:
-    prompt = (resources.files("wm_plugin.lab.evaluation") / f"{name}.md").read_text(encoding="utf-8").strip()
+    prompt = (resources.files(__package__) / f"{name}.md").read_text(encoding="utf-8").strip()
     return f"{prompt}\n\n{prompts.packaged('data')}"
 
 
 def _parts(turn: Turn) -> tuple[str, str]:
-    """The thinking and the action of a turn, wherever the thinking was recorded."""
+    """Return a turn's thinking and action, wherever the thinking was recorded."""
     written = extract(turn.action.text, "")
     thinking = "\n".join(filter(None, [words(turn.action.thought), written.reasoning]))
     return thinking, action_text(turn.action.model_copy(update={"text": written.prediction or ""}))
 
 
 def _observed(turn: Turn) -> str:
-    texts = [observation.text for observation in turn.observations]
-    if len(texts) == 1:
-        return texts[0]
-    heads = [
-        f"Answer {place}" + (f" ({one.tool})" if one.tool else "") for place, one in enumerate(turn.observations, 1)
-    ]
-    return "\n\n".join(f"{head}:\n{text}" for head, text in zip(heads, texts, strict=True))
+    if len(turn.observations) == 1:
+        return turn.observations[0].text
+    return "\n\n".join(
+        f"Answer {place}" + (f" ({one.tool})" if one.tool else "") + f":\n{one.text}"
+        for place, one in enumerate(turn.observations, 1)
+    )
 
 
 def _words(text: str) -> str:

@@ -1,8 +1,8 @@
 """What a training made a model forget: general benchmarks before and after it (RWML, table 3), by lm-eval.
 
-lm-eval runs the benchmarks, in a process of its own, one benchmark at a time, so that a run that was killed goes on with the next
-one; its results are read here, those that users made themselves, too. Where it logged its samples, both models are compared
-question by question, and else by the standard errors that it gives.
+lm-eval runs the benchmarks, one at a time in a process of its own, so a killed run goes on with the next one. Its results are
+read here, and so are those that users made themselves. Where it logged its samples, both models are compared question by
+question, else by lm-eval's standard errors.
 """
 
 import math
@@ -10,23 +10,24 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
+from pydantic import BaseModel, Field, ValidationError
 
 from wm_plugin.data import files
 from wm_plugin.data.predictions import same_settings
 from wm_plugin.errors import MissingExtraError, UserError, nearest, shown
+from wm_plugin.lab.evaluation.bootstrap import NONE, Limits
 from wm_plugin.lab.evaluation.compare import Ratio, compare
 from wm_plugin.lab.evaluation.measures import Evaluation, Measure
-from wm_plugin.untrusted import LARGEST, loads, number
+from wm_plugin.lab.evaluation.yaml_file import read_yaml
+from wm_plugin.untrusted import number
 
 CONFIGS = ("rwml", "wmact")
-# The metric that stands for a benchmark, as lm-eval names it; of any other the first one.
+# The metric that stands for a benchmark, as lm-eval names it; other benchmarks take their first one.
 METRICS = {
     "mmlu_redux_generative": "exact_match,default",
     "ifeval": "prompt_level_strict_acc,none",
@@ -39,55 +40,35 @@ METRICS = {
 }
 _SETTINGS, _MODEL = "lm_eval.json", "model.json"
 _WEIGHTS = (".safetensors", ".bin", ".json")
-_NO_ANSWER = "[invalid]"  # what lm-eval's filters write where a reply has no answer
+_NO_ANSWER = "[invalid]"  # what lm-eval's filters write for a reply without an answer
 _95, _99 = 1.959964, 2.575829  # standard errors of an interval
 _DEEPEST = 20  # of groups in groups
-_MOST = 10_000  # tasks and members of groups of a file; each task may be looked up in each group
 
 
 @dataclass(frozen=True)
 class Score:
-    """A model's result on one benchmark.
+    """A model's result on one benchmark."""
 
-    Attributes:
-        metric: with lm-eval's filter, such as "exact_match,none".
-        error: the standard error; None where there is none.
-        count: how many questions.
-        settings: what must be the same before and after.
-        answers: the metric of each question by its benchmark and id; empty where no samples were logged, or not for all.
-        unanswered: replies without an answer, which the metric takes for wrong.
-    """
-
-    metric: str
+    metric: str  # with lm-eval's filter, such as "exact_match,none"
     value: float
-    error: float | None
-    count: int
-    settings: Mapping[str, Any]
+    error: float | None  # the standard error, or None
+    count: int  # how many questions
+    settings: Mapping[str, Any]  # what must be the same before and after
+    # each question's metric by its benchmark and id; empty unless samples were logged for all of them
     answers: Mapping[tuple[str, str], float] = field(default_factory=dict)
-    unanswered: int = 0
+    unanswered: int = 0  # replies without an answer, which the metric takes for wrong
 
 
 def config(name_or_path: str) -> dict[str, Any]:
-    """A config of lm-eval: one of `CONFIGS`, or a YAML file.
+    """Read a config for lm-eval: one of `CONFIGS`, or a YAML file.
 
     Raises:
         UserError: there is none, or it names no tasks.
     """
-    if "/" in name_or_path or name_or_path.endswith((".yaml", ".yml")):
-        try:
-            text = Path(name_or_path).read_text(encoding="utf-8")
-        except (OSError, ValueError) as error:
-            raise UserError(f"{name_or_path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
-    elif name_or_path in CONFIGS:
-        text = (resources.files("wm_plugin.lab.evaluation") / f"forgetting_{name_or_path}.yaml").read_text(
-            encoding="utf-8"
-        )
-    else:
+    is_path = "/" in name_or_path or name_or_path.endswith((".yaml", ".yml"))
+    if not is_path and name_or_path not in CONFIGS:
         raise UserError(f"there is no config {name_or_path!r}{nearest(name_or_path, CONFIGS)}; your own go by path")
-    try:
-        value = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise UserError(f"{name_or_path}: no YAML ({' '.join(str(error).split())[:200]})") from None
+    value = read_yaml(name_or_path if is_path else None, f"forgetting_{name_or_path}.yaml")
     tasks = value.get("tasks") if isinstance(value, dict) else None
     if not isinstance(tasks, list) or not tasks or not all(isinstance(task, str) and task for task in tasks):
         raise UserError(f"{name_or_path}: has no list of tasks; write tasks: [gsm8k, ...] as in lm-eval's own configs")
@@ -95,7 +76,7 @@ def config(name_or_path: str) -> dict[str, Any]:
 
 
 def check_installed() -> None:
-    """Raise MissingExtraError where lm-eval, which runs the benchmarks, is not installed."""
+    """Raise MissingExtraError if lm-eval, which runs the benchmarks, is not installed."""
     if find_spec("lm_eval") is None:
         raise MissingExtraError("running benchmarks", "lm-eval", "forgetting")
 
@@ -106,32 +87,24 @@ def run(
     """Run benchmarks on a model. Those whose results are in the folder are not run again.
 
     Args:
-        settings: a config of lm-eval.
+        settings: a config for lm-eval.
         backend: the name of lm-eval's model class, such as hf or vllm.
         limit: questions of a benchmark; for a try.
 
     Raises:
-        UserError: lm-eval failed; or the folder has results of other settings.
+        UserError: lm-eval failed; or the folder has results with other settings.
     """
     for task in settings["tasks"]:
-        place = folder / _safe(task)
+        name = "".join(sign if sign.isalnum() or sign in "-_." else "_" for sign in task).lstrip(".") or "task"
+        place = folder / name
         own = {"model": backend, **settings, "tasks": [task], "limit": limit}
-        arguments = own.get("model_args")
-        own["model_args"] = {**(arguments if isinstance(arguments, dict) else {}), "pretrained": model}
+        own["model_args"] = {**(own.get("model_args") or {}), "pretrained": model}
         same_settings(place / _SETTINGS, own, "a benchmark")
         same_settings(place / _MODEL, {"files of the model": _files(model)}, "a benchmark")  # it may be trained again
         if any(place.rglob("results_*.json")):
             continue
-        command = [
-            sys.executable,
-            "-m",
-            "lm_eval",
-            "run",
-            "--config",
-            str(place / _SETTINGS),
-            "--output_path",
-            str(place),
-        ]
+        command = [sys.executable, "-m", "lm_eval", "run", "--config", str(place / _SETTINGS)]
+        command += ["--output_path", str(place)]
         done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=2)  # our own output may be JSON
         if done.returncode or not any(place.rglob("results_*.json")):
             raise UserError(
@@ -140,15 +113,15 @@ def run(
 
 
 def _files(model: str) -> dict[str, list[int]]:
-    """The size and the time of each file of a local model; a name of a hub has none."""
+    """Return the size and the time of each file of a local model; a hub's name has none."""
     inside = (path for path in sorted(Path(model).glob("*")) if path.suffix in _WEIGHTS and path.is_file())
     return {path.name: [status.st_size, status.st_mtime_ns] for path in inside if (status := path.stat())}
 
 
 def scores(path: str | Path) -> dict[str, Score]:
-    """The results that lm-eval wrote to a file, or below a folder, by benchmark; the latest of each.
+    """Read the results that lm-eval wrote to a file, or below a folder, by benchmark; the latest of each.
 
-    The members of a group, such as MMLU's subjects, are in the group's score.
+    A group's members, such as MMLU's subjects, are in the group's score.
 
     Raises:
         UserError: there are none, or they are damaged.
@@ -172,7 +145,7 @@ def evaluation(
     settings: Mapping[str, Any],
     seed: int = 0,
 ) -> Evaluation:
-    """`score` of each benchmark (by "benchmark") and their mean; with results from before, `score_before` and `score_difference`.
+    """Measure the `score` of each benchmark and their mean; with results from before, `score_before` and `score_difference`.
 
     Raises:
         UserError: no benchmark is in both; or one was run with other settings before.
@@ -180,91 +153,100 @@ def evaluation(
     names = [name for name in after if before is None or name in before]
     if not names:
         raise UserError("the results from before and after have no benchmark in common")
-    measures, failures = _of_one("score", after, names), {}
+    measures, failures = _scores("score", after, names), {}
     for which, results in (("after", after), ("before", before or {})):
         if unanswered := sum(results[name].unanswered for name in names if name in results):
             failures[f"no answer in the reply, {which}"] = unanswered
     notes = []
     if before is not None:
-        measures += _of_one("score_before", before, names)
-        measures += [_difference(name, after[name], before[name], seed) for name in names]
-        measures.append(_mean("score_difference", [one.value for one in measures if one.name == "score_difference"]))
+        measures += _scores("score_before", before, names)
+        differences = [_difference(name, after[name], before[name], seed) for name in names]
+        measures += [*differences, _mean("score_difference", differences)]
         if left := sorted({*after, *before} - {*names}):
             notes.append(f"only before or only after, and not compared: {', '.join(left)}")
     return Evaluation("forgetting", subject, data, dict(settings), measures, failures, notes)
 
 
 def rows(after: Mapping[str, Score], before: Mapping[str, Score] | None) -> Iterator[dict[str, Any]]:
-    """A row for each question that was logged."""
+    """Make a row for each question that was logged."""
     for name, score in after.items():
         others = before[name].answers if before and name in before else {}
-        for (task, question), value in score.answers.items():
-            earlier = {"score_before": others[task, question]} if (task, question) in others else {}
-            yield {"benchmark": name, "task": task, "question": question, "scores": {"score": value, **earlier}}
+        for key, value in score.answers.items():
+            earlier = {"score_before": others[key]} if key in others else {}
+            yield {"benchmark": name, "task": key[0], "question": key[1], "scores": {"score": value, **earlier}}
+
+
+class _Results(BaseModel):
+    """The parts of lm-eval's results file that are read."""
+
+    results: dict[str, dict[str, Any]] = {}
+    groups: dict[str, dict[str, Any]] = {}
+    group_subtasks: dict[str, list[str]] = {}
+    samples: dict[str, dict[str, Any]] = Field(default={}, alias="n-samples")
+    shots: dict[str, Any] = Field(default={}, alias="n-shot")
+    versions: dict[str, Any] = {}
+    config: dict[str, Any] = {}
+
+    def leaves(self, name: str) -> list[str]:
+        """Return the tasks of a group and of groups inside it; a task is its own."""
+        level, leaves = [name], []
+        for _ in range(_DEEPEST):
+            members = {one: [inner for inner in self.group_subtasks.get(one, ()) if inner != one] for one in level}
+            leaves += [one for one in level if not members[one]]
+            level = list(dict.fromkeys(inner for of in members.values() for inner in of))
+        return list(dict.fromkeys(leaves))
 
 
 def _read(path: Path) -> dict[str, Score]:
     try:
-        if path.exists() and not path.is_file():  # a pipe has no end
-            raise UserError(f"{path}: cannot be read (no file)")
-        if path.stat().st_size > LARGEST:
-            raise UserError(f"{path}: too large for results of lm-eval")
-        value = loads(path.read_bytes())
+        found = _Results.model_validate_json(path.read_bytes())
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from None
-    except ValueError as error:
-        if isinstance(error, UserError):
-            raise
-        value = None
-    results = {**_object(value, "groups"), **_object(value, "results")}
-    if not results or not all(isinstance(one, dict) for one in results.values()):
+    except ValidationError:
+        found = _Results()
+    results = {**found.groups, **found.results}
+    if not results:
         raise UserError(f"{path}: no results of lm-eval (it has no results by task)")
-    groups = _members(_object(value, "group_subtasks"))
-    if len(results) + sum(map(len, groups.values())) > _MOST:
-        raise UserError(f"{path}: has more than {_MOST:,} tasks, which no run of lm-eval has")
-    inside = {member for members in groups.values() for member in members}
-    made = {name: _score(path, value, name, results[name], groups) for name in results if name not in inside}
+    inside = {inner for name, members in found.group_subtasks.items() for inner in members if inner != name}
+    made = {name: _score(path, found, name, of) for name, of in results.items() if name not in inside}
     scored = {name: score for name, score in made.items() if score is not None}
     if not scored:
         raise UserError(f"{path}: has no metric of any benchmark")
     return scored
 
 
-def _score(
-    path: Path, value: Mapping[str, Any], name: str, metrics: Mapping[str, Any], groups: Mapping[str, Sequence[str]]
-) -> Score | None:
-    """The score of one benchmark; None where it has no metric."""
+def _score(path: Path, found: _Results, name: str, metrics: Mapping[str, Any]) -> Score | None:
+    """Return one benchmark's score; None if it has no metric."""
     known = [key for key, one in metrics.items() if "," in key and "_stderr," not in key and _number(one) is not None]
     metric = METRICS.get(name, "")
     metric = metric if metric in known else next(iter(known), "")
     if not metric:
         return None
     label, _, filtered = metric.partition(",")
-    leaves = _leaves(name, groups)
-    counts = {leaf: _at(value, "n-samples", leaf, "effective") for leaf in leaves}
+    leaves = found.leaves(name)
+    counts = {leaf: found.samples.get(leaf, {}).get("effective") for leaf in leaves}
     count = sum(one for one in counts.values() if type(one) is int)
     settings = {
         "metric": metric,
         "questions": counts,
-        "shots": {leaf: _at(value, "n-shot", leaf) for leaf in leaves},
-        "version": {leaf: _at(value, "versions", leaf) for leaf in leaves},
-        "gen_kwargs": _at(value, "config", "gen_kwargs"),
+        "shots": {leaf: found.shots.get(leaf) for leaf in leaves},
+        "version": {leaf: found.versions.get(leaf) for leaf in leaves},
+        "gen_kwargs": found.config.get("gen_kwargs"),
     }
     answers, unanswered = _answers(path, leaves, label, filtered)
-    if len(answers) != count:
-        answers = {}
     error = _number(metrics.get(f"{label}_stderr,{filtered}"))
-    return Score(metric, _number(metrics[metric]) or 0.0, error, count, settings, answers, unanswered)
+    paired = answers if len(answers) == count else {}
+    return Score(metric, _number(metrics[metric]) or 0.0, error, count, settings, paired, unanswered)
 
 
 def _answers(path: Path, leaves: Sequence[str], metric: str, filtered: str) -> tuple[dict[tuple[str, str], float], int]:
-    """The metric of each question in the samples beside a results file, and how many replies have no answer."""
+    """Read each question's metric from the samples beside a results file, and count the replies without an answer."""
     stamp = path.stem.removeprefix("results_")
     answers: dict[tuple[str, str], float] = {}
     unanswered = 0
     for leaf in leaves:
         samples = path.parent / f"samples_{leaf}_{stamp}.jsonl"
-        if Path(leaf).name != leaf or not samples.is_file():
+        if not samples.is_file():
             return {}, 0
         for record in files.lines(samples):
             row = record.value if isinstance(record.value, dict) else {}
@@ -275,22 +257,21 @@ def _answers(path: Path, leaves: Sequence[str], metric: str, filtered: str) -> t
     return answers, unanswered
 
 
-def _of_one(name: str, results: Mapping[str, Score], benchmarks: Sequence[str]) -> list[Measure]:
-    """A measure for each benchmark, with the interval of its standard error, and their mean."""
+def _scores(name: str, results: Mapping[str, Score], benchmarks: Sequence[str]) -> list[Measure]:
+    """Measure each benchmark, with the interval of its standard error, and their mean."""
     measures = []
     for benchmark in benchmarks:
         one = results[benchmark]
-        low, high = _limits(one.value, one.error, _95)
         note = "replies without an answer are wrong ones in every score" if one.unanswered else ""
-        place, failed = ("benchmark", benchmark, low, high), one.unanswered
-        measures.append(Measure(name, one.value, _unit(one.value), one.count, *place, failed, one.value, note))
-    return [*measures, _mean(name, [measure.value for measure in measures])]
+        place = (one.count, "benchmark", benchmark, *_limits(one.value, one.error, _95))
+        measures.append(Measure(name, one.value, _unit(one.value), *place, one.unanswered, one.value, note))
+    return [*measures, _mean(name, measures)]
 
 
-def _mean(name: str, values: Sequence[float | None]) -> Measure:
-    numbers = [value for value in values if value is not None]
-    mean = sum(numbers) / len(numbers)
-    return Measure(name, mean, _unit(mean), len(numbers))
+def _mean(name: str, measures: Sequence[Measure]) -> Measure:
+    values = [one.value or 0.0 for one in measures]
+    mean = sum(values) / len(values)
+    return Measure(name, mean, _unit(mean), len(values))
 
 
 def _difference(benchmark: str, after: Score, before: Score, seed: int) -> Measure:
@@ -299,30 +280,24 @@ def _difference(benchmark: str, after: Score, before: Score, seed: int) -> Measu
             values = f"{shown(before.settings[key])} before and {shown(after.settings[key])} after"
             raise UserError(f"{benchmark}: {key} is {values}; run both alike")
     value = after.value - before.value
+    both = None if after.error is None or before.error is None else math.hypot(after.error, before.error)
+    low, high = _limits(value, both, _99)
+    note = "after - before, 99% interval by the standard errors: log samples of both for a narrower one"
+    note = "" if both is None else note
     common = list(after.answers)
     if len(common) > 1 and after.answers.keys() == before.answers.keys():
         ones = torch.ones(len(common), dtype=torch.float64)
-        ratios = [
-            Ratio(torch.tensor([one.answers[key] for key in common], dtype=torch.float64), ones)
-            for one in (after, before)
-        ]
-        paired = compare(ratios[0], ratios[1], common, seed)
+        totals = [torch.tensor([of.answers[key] for key in common], dtype=torch.float64) for of in (after, before)]
+        paired = compare(Ratio(totals[0], ones), Ratio(totals[1], ones), common, seed)
         if math.isclose(paired.difference, value, abs_tol=1e-6):
             note = f"after - before, question by question, 99% interval: {paired.verdict}"
-            return _of_difference(benchmark, value, after.count, (paired.low, paired.high), note)
-    both = None if after.error is None or before.error is None else math.hypot(after.error, before.error)
-    note = "after - before, 99% interval by the standard errors: log samples of both for a narrower one"
-    return _of_difference(benchmark, value, after.count, _limits(value, both, _99), note if both is not None else "")
+            low, high = paired.low, paired.high
+    of = ("score_difference", value, _unit(value), after.count, "benchmark", benchmark)
+    return Measure(*of, low, high, note=note)
 
 
-def _of_difference(
-    benchmark: str, value: float, count: int, limits: tuple[float | None, float | None], note: str
-) -> Measure:
-    return Measure("score_difference", value, _unit(value), count, "benchmark", benchmark, *limits, note=note)
-
-
-def _limits(value: float, error: float | None, width: float) -> tuple[float | None, float | None]:
-    return (None, None) if error is None else (value - width * error, value + width * error)
+def _limits(value: float, error: float | None, width: float) -> Limits:
+    return NONE if error is None else (value - width * error, value + width * error)
 
 
 def _unit(value: float) -> str:
@@ -331,37 +306,3 @@ def _unit(value: float) -> str:
 
 def _number(value: Any) -> float | None:
     return float(value) if isinstance(value, bool) else number(value)
-
-
-def _at(value: Any, *keys: str) -> Any:
-    for key in keys:
-        value = value.get(key) if isinstance(value, dict) else None
-    return value
-
-
-def _object(value: Any, key: str) -> dict[str, Any]:
-    inner = _at(value, key)
-    return inner if isinstance(inner, dict) else {}
-
-
-def _members(groups: Mapping[str, Any]) -> dict[str, list[str]]:
-    """The members of groups; tasks alone have none."""
-    return {
-        name: [member for member in members if isinstance(member, str) and member != name]
-        for name, members in groups.items()
-        if isinstance(members, list)
-    }
-
-
-def _leaves(name: str, groups: Mapping[str, Sequence[str]]) -> list[str]:
-    """The tasks of a group, in groups inside it, too; the task itself if it is none."""
-    level, leaves = [name], []
-    for _ in range(_DEEPEST):
-        leaves += [one for one in level if not groups.get(one)]
-        level = list(dict.fromkeys(member for one in level for member in groups.get(one, ())))
-    return list(dict.fromkeys(leaves))
-
-
-def _safe(task: str) -> str:
-    """A task's name as the name of a folder."""
-    return "".join(sign if sign.isalnum() or sign in "-_." else "_" for sign in task).lstrip(".") or "task"

@@ -1,8 +1,8 @@
 """Which tokens of a recorded rollout count, for which tool and with which weight, by the code of training.
 
 A rollout of messages is assembled as in TRL: the prompt, the policy's turns, and after each turn with calls the block of their
-results. The environment's tokens are exactly those of training. The policy's turns are rendered by the chat template, and may
-differ in white space from the sampled tokens.
+results. The environment's tokens are exactly those of training. The chat template renders the policy's turns, which may differ in
+white space from the sampled tokens.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from wm_plugin.data.host_failures import is_trls
+from wm_plugin.data.host_dumps import is_trls
 from wm_plugin.data.turn_texts import categories
 from wm_plugin.errors import UserError, shown
 from wm_plugin.objectives.echo import EchoConfig
@@ -26,7 +26,7 @@ from wm_plugin.tokens.view import LEGEND, Kind, Token, to_html
 
 _PAGE_TOKENS, _MOST_TOKENS, _LEAST_TOKENS = 20_000, 4000, 200  # on a page, and of one rollout
 _PAGE_TOOLS = 100
-_IN_FULL = 16  # turns of a rollout that are always rendered after all that stood before
+_IN_FULL = 16  # turns of a rollout that are always rendered after the whole history
 _LEGEND: list[tuple[Token, str]] = [
     (Token("text", "prompt"), f"{LEGEND['prompt']}: what the policy was given; never counts"),
     (Token("text", "policy"), f"{LEGEND['policy']}: what it wrote; trained by the reward, not by this objective"),
@@ -40,7 +40,7 @@ _PARTIAL = "\ufffd"  # what a decoder writes for an incomplete character
 
 @dataclass(frozen=True)
 class Piece:
-    """Tokens [start, end) of one origin, counted from the first token of the prompt. With `weight` 0 they do not count."""
+    """Tokens [start, end) with one origin, counted from the prompt's first token."""
 
     start: int
     end: int
@@ -48,56 +48,47 @@ class Piece:
     role: str
     text: str
     tool: str | None = None
-    weight: float = 0.0
+    weight: float = 0.0  # 0 if they do not count
     failed: bool = False  # the host wrote this result, because the call failed
-    result: int | None = None  # which of the completion's tool messages these tokens belong to, from 0
+    result: int | None = None  # the completion's tool message that they belong to, from 0
 
     @property
     def source(self) -> str:
-        """The row of an environment token in summaries: its tool, or its role without a tool."""
+        """The environment token's row in summaries: its tool, or its role without a tool."""
         return self.tool or self.role
 
 
 @dataclass(frozen=True)
 class Inspection:
-    """One rollout.
+    """One rollout."""
 
-    Attributes:
-        tokens: All of its tokens, the prompt's first.
-        prompt_tokens: How many of them are the prompt's.
-        ids: Their ids.
-        pieces: The same tokens in runs of one origin.
-        guessed: Number of results that count as failures of the host only because of their text.
-    """
-
-    tokens: list[Token]
-    prompt_tokens: int
-    ids: list[int]
-    pieces: list[Piece]
-    guessed: int = 0
+    tokens: list[Token]  # all of its tokens, the prompt's first
+    prompt_tokens: int  # how many of them are the prompt's
+    ids: list[int]  # their ids
+    pieces: list[Piece]  # the same tokens in runs of one origin
+    guessed: int = 0  # number of results that count as the host's failures only because of their text
 
     def tools(self) -> dict[str, dict[str, float]]:
-        """For each tool: `tokens` that count, their mean `weight`, and `environment_tokens` with those that do not count."""
+        """Return for each tool: `tokens` that count, their mean `weight`, and all `environment_tokens`."""
         return summary([self])
 
 
 def summary(inspections: Iterable[Inspection]) -> dict[str, dict[str, float]]:
-    """`Inspection.tools` over several rollouts."""
+    """Return `Inspection.tools` over several rollouts."""
     found: dict[str, dict[str, float]] = {}
-    for piece in (piece for inspection in inspections for piece in inspection.pieces):
+    for piece in chain.from_iterable(inspection.pieces for inspection in inspections):
         if piece.kind in ("content", "scaffold"):
+            size = piece.end - piece.start
             row = found.setdefault(piece.source, {"tokens": 0, "weight": 0.0, "environment_tokens": 0})
-            row["environment_tokens"] += piece.end - piece.start
+            row["environment_tokens"] += size
             if piece.weight:
-                row["tokens"] += piece.end - piece.start
-                row["weight"] += (
-                    (piece.weight - row["weight"]) * (piece.end - piece.start) / row["tokens"]
-                )  # their mean
+                row["tokens"] += size
+                row["weight"] += (piece.weight - row["weight"]) * size / row["tokens"]  # a running mean
     return dict(sorted(found.items()))
 
 
 class Inspector:
-    """Inspects rollouts of one tokenizer under one configuration.
+    """Inspects rollouts with one tokenizer and one configuration.
 
     Args:
         tokenizer: a fast transformers tokenizer.
@@ -133,9 +124,12 @@ class Inspector:
     def messages(
         self, prompt: Sequence[Message], completion: Sequence[Message], tools: Sequence[Mapping[str, Any]] | None = None
     ) -> Inspection:
-        """A rollout of messages in the form of OpenAI and TRL; `tools` are the JSON schemas that the prompt shows.
+        """Inspect a rollout of messages in OpenAI's and TRL's form.
 
         A tool message may have the field `failed`: whether the host wrote its content. Without it the text decides.
+
+        Args:
+            tools: the JSON schemas that the prompt shows.
 
         Raises:
             UserError: the messages are not a rollout, or the template gives no exact tokens for it.
@@ -176,7 +170,7 @@ class Inspector:
     def spans(
         self, completion_ids: Sequence[int], spans: Sequence[Sequence[Any]], prompt_ids: Sequence[int] = ()
     ) -> Inspection:
-        """A rollout that carries its token ids and its spans `[start, end, role, tool, content]`; other tokens are the policy's.
+        """Inspect a rollout with its token ids and its spans `[start, end, role, tool, content]`; the rest is the policy's.
 
         Raises:
             UserError: a span or an id is invalid.
@@ -189,41 +183,39 @@ class Inspector:
         how = ending(ids, sampled, end_ids=self._end_ids, limit=None)
         decode = partial(self._tokenizer.decode, skip_special_tokens=True)
         origins = origins_of_tokens(checked, ids, sampled, decode, self._config, how)
-        return self._inspection(
-            before, ids, [(span, value, False, None) for span, value in weigh(origins, self._config)]
-        )
+        weighed = [(span, value, False, None) for span, value in weigh(origins, self._config)]
+        return self._inspection(before, ids, weighed)
 
     def _encode(self, text: str) -> list[int]:
         return self._chat.encode([text])[0][0]
 
     def _written(self, prompt: list[Message], groups: Sequence[list[Message]], tools: Any) -> list[str]:
-        """What the template writes for each turn of the policy (every other group), in time that is linear in the turns.
+        """Render each of the policy's turns (every other group), in time that is linear in the turns.
 
-        Rendering all that stood before every turn takes their square. Of a long rollout this is done for the first turns, for
-        every one whose number doubles, and for the last; the others are rendered after the prompt and the turn before alone. If
-        this gives another text for one of those that were done in full, all are done in full.
+        Rendering the whole history before every turn takes quadratic time. A long rollout does this for the first turns, for each
+        whose number is a power of two, and for the last; the others are rendered after the prompt and the turn before alone.
+        If this gives another text for one of those that were done in full, all are done in full.
         """
         count = (len(groups) + 1) // 2
         checked = {*range(min(count, _IN_FULL)), *(1 << power for power in range(count.bit_length())), count - 1}
 
+        def rendered(turn: int, first: int = 0) -> str:
+            before = chain.from_iterable(groups[max(first, 0) : 2 * turn])
+            return self._answer([*prompt, *before], groups[2 * turn], tools)
+
         def near(turn: int) -> str:
-            return self._answer(
-                [*prompt, *chain.from_iterable(groups[max(2 * turn - 2, 0) : 2 * turn])], groups[2 * turn], tools
-            )
+            return rendered(turn, 2 * turn - 2)
 
-        def whole(turn: int) -> str:
-            return self._answer([*prompt, *chain.from_iterable(groups[: 2 * turn])], groups[2 * turn], tools)
-
-        texts = {turn: whole(turn) for turn in sorted(checked) if turn < count}
+        texts = {turn: rendered(turn) for turn in sorted(checked) if turn < count}
         try:
             if count > len(texts) and all(near(turn) == text for turn, text in texts.items()):
                 texts |= {turn: near(turn) for turn in range(count) if turn not in texts}
-        except (SpanError, UserError):  # of a conversation that is none of the rollout's
+        except (SpanError, UserError):  # the template refuses a conversation that is not the rollout's
             pass
-        return [texts[turn] if turn in texts else whole(turn) for turn in range(count)]
+        return [texts[turn] if turn in texts else rendered(turn) for turn in range(count)]
 
     def _answer(self, history: list[Message], group: list[Message], tools: Any) -> str:
-        """What the template adds for a turn of the policy."""
+        """Return what the template adds for a turn of the policy."""
         before = self._chat.render(history, add_generation_prompt=True, tools=tools)
         after = self._chat.render([*history, *group], tools=tools)
         if not after.startswith(before):
@@ -234,7 +226,7 @@ class Inspector:
         return after[len(before) :]
 
     def _turn(self, text: str) -> list[int]:
-        """The tokens of a turn of the policy up to its end token. What a template writes after that was not sampled."""
+        """Encode a turn of the policy up to its end token. What a template writes after that was not sampled."""
         ids = self._encode(text)
         ends = [index for index, token in enumerate(ids) if token in self._turn_ends]
         return ids[: ends[-1] + 1] if ends else ids
@@ -260,20 +252,17 @@ class Inspector:
         position = shift
         for span, weight, failed, result in spans:
             add(position, shift + span.start, "policy", "assistant")
-            kind: Kind = "content" if span.content else "scaffold"
             position = shift + span.end
             origin = {"tool": span.tool, "weight": weight, "failed": failed, "result": result}
-            add(shift + span.start, position, kind, span.role, **origin)
+            add(shift + span.start, position, "content" if span.content else "scaffold", span.role, **origin)
         add(position, len(everything), "policy", "assistant")
         return Inspection(tokens, shift, everything, pieces, guessed)
 
 
 def token_texts(tokenizer: Any, ids: Sequence[int]) -> list[str]:
-    """The text that each token adds. A character of several tokens belongs to the last of them."""
+    """Return the text that each token adds. A character of several tokens belongs to the last of them."""
     texts = []
-    begin = read = (
-        0  # each token is decoded after the one before it, because some decoders drop the space of a single token
-    )
+    begin = read = 0  # each token is decoded after the one before it: some decoders drop the space of a single token
     for end in range(1, len(ids) + 1):
         before, now = (
             tokenizer.decode(list(ids[begin:stop]), clean_up_tokenization_spaces=False) for stop in (read, end)
@@ -287,7 +276,7 @@ def token_texts(tokenizer: Any, ids: Sequence[int]) -> list[str]:
 
 
 def to_page(title: str, rollouts: Sequence[tuple[str, Inspection]]) -> str:
-    """A self-contained HTML page of rollouts, each with its heading; all text is escaped, and what is too much is left out.
+    """Make a self-contained HTML page of rollouts with their headings; all text is escaped, and its size is bounded.
 
     Raises:
         MissingExtraError: jinja2 is not installed.
@@ -295,6 +284,10 @@ def to_page(title: str, rollouts: Sequence[tuple[str, Inspection]]) -> str:
     tools = summary(inspection for _, inspection in rollouts)
     limit = max(_LEAST_TOKENS, min(_MOST_TOKENS, _PAGE_TOKENS // max(1, len(rollouts))))
     shown = rollouts[: _PAGE_TOKENS // _LEAST_TOKENS]
+    parts = [
+        (page.short(tool), _part(row["tokens"], row["environment_tokens"], "of the environment"), f"{row['weight']:g}")
+        for tool, row in list(tools.items())[:_PAGE_TOOLS]
+    ]
     return page.render(
         "wm_plugin.lab.evaluation",
         "inspect.html",
@@ -306,14 +299,7 @@ def to_page(title: str, rollouts: Sequence[tuple[str, Inspection]]) -> str:
         guessed=sum(inspection.guessed for _, inspection in rollouts),
         legend=[(page.markup(to_html([token], style=False)), meaning) for token, meaning in _LEGEND],
         columns=("tool", "tokens that count", "their weight"),
-        rows=[
-            (
-                page.short(tool),
-                _part(row["tokens"], row["environment_tokens"], "of the environment"),
-                f"{row['weight']:g}",
-            )
-            for tool, row in list(tools.items())[:_PAGE_TOOLS]
-        ],
+        rows=parts,
         more_tools=len(tools) - _PAGE_TOOLS,
         shown=[_on_page(head, inspection, limit) for head, inspection in shown],
         more=len(rollouts) - len(shown),
@@ -321,7 +307,7 @@ def to_page(title: str, rollouts: Sequence[tuple[str, Inspection]]) -> str:
 
 
 def _on_page(head: str, inspection: Inspection, limit: int) -> tuple[str, str, Any]:
-    """A rollout's heading, its figures, and its tokens."""
+    """Return a rollout's heading, its figures, and its tokens."""
     rows = inspection.tools().values()
     environment = sum(row["environment_tokens"] for row in rows)
     counted = _part(sum(row["tokens"] for row in rows), environment, "tokens of the environment")
@@ -336,9 +322,7 @@ def _part(part: float, whole: float, of: str) -> str:
 def _failed(message: Message, known: set[str] | None) -> bool:
     if "failed" in message:
         return bool(message["failed"])
-    if known is not None and message["name"] not in known:
-        return True
-    return is_trls(message["content"])
+    return (known is not None and message["name"] not in known) or is_trls(message["content"])
 
 
 def _checked_ids(values: Any, vocabulary: int) -> list[int]:
@@ -354,16 +338,13 @@ def _checked_spans(values: Any, length: int) -> list[Span]:
     spans = []
     for value in values:
         fields = [value.get(name) for name in Span._fields] if isinstance(value, Mapping) else value
-        if (
-            not isinstance(fields, list | tuple)
-            or len(fields) != 5
-            or [type(field) for field in (*fields[:3], fields[4])] != [int, int, str, bool]
-            or not isinstance(fields[3], str | None)
-        ):
-            raise UserError(
-                f"{shown(value)} is not a span; write [start, end, role, tool or null, content: true or false]"
-            )
-        span = Span(*fields)
+        match fields:
+            case [int(), int(), str(), str() | None, bool()]:
+                span = Span(*fields)
+            case _:
+                raise UserError(
+                    f"{shown(value)} is not a span; write [start, end, role, tool or null, content: true or false]"
+                )
         if not 0 <= span.start <= span.end <= length:
             raise UserError(f"the span {shown(value)} does not lie in the {length} tokens of the completion")
         spans.append(span)

@@ -1,21 +1,21 @@
-"""What it brings that a policy looks ahead, at equal compute, and how often what it imagined came.
+"""What look-ahead gains a policy at equal compute, and how often what it imagined came true.
 
-The same tasks are played in several arms by one policy:
+One policy plays the same tasks in several arms:
 
 * plain: it acts as it samples.
 * majority, best-of-n: it takes the most frequent of n samples of an action, or the likeliest by its own log-probability. They
   have no world model, and as many samples as cost the tokens that look-ahead generates a decision, to the nearest whole sample.
-* coin: it looks ahead, and a coin says of each imagined episode whether it is won, in the place of a world model. It shows what
-  comes of trying other actions than the policy's first one. (Where always the same is said, it acts as plain or majority.)
+* coin: it looks ahead, and a coin instead of a world model decides whether each imagined episode is won. This shows the effect of
+  trying other actions than the policy's first one. (With a constant answer it would act as plain or majority.)
 * look-ahead: it imagines episodes with its world model and takes the first action that is worth most.
 * oracle: the same, and the real environment answers. This bounds look-ahead with any world model; tokens of observations cost it
-  nothing, so that it is no arm of equal compute.
+  nothing, so it is no arm of equal compute.
 
-The first sample of a turn has the same luck in every arm. Differences are paired by task.
+The first sample of a turn has the same seed in every arm. Differences are paired by task.
 
 Calibration is over look-ahead's decisions with a score: the share of the chosen action's episodes that were imagined to be won,
-against whether the episode was won. Imagined episodes go on without looking ahead and real ones with it, so that even a perfect
-world model may imagine too little; more than what came is optimism.
+against whether the episode was won. Imagined episodes go on without looking ahead and real ones with it, so even a perfect world
+model may imagine too little; more than what came is optimism.
 """
 
 from collections import Counter
@@ -28,15 +28,15 @@ import wm_plugin.worlds.agents.rollout as rollout
 from wm_plugin.client.answers import Answers
 from wm_plugin.client.predict import seed_of
 from wm_plugin.data.schema import Action, Trajectory
-from wm_plugin.errors import UserError
 from wm_plugin.lab.agents.imagined_worlds import ControlWorld
 from wm_plugin.lab.agents.lookahead import Decider, Decision, Decisions, LookAhead, Sampled, Way, decision
 from wm_plugin.lab.agents.lookahead_values import samples_for
+from wm_plugin.lab.evaluation.consistency import check_success, failure_of
 from wm_plugin.lab.evaluation.measures import Evaluation, Measure
 from wm_plugin.lab.evaluation.paired import Key, Sums, differences
 from wm_plugin.runtime.workers import Lost
 from wm_plugin.worlds.agents.acting import Situation
-from wm_plugin.worlds.agents.players import Row, rounds
+from wm_plugin.worlds.agents.players import Act, Row, rounds
 from wm_plugin.worlds.kit.start import task_of
 from wm_plugin.worlds.worlds import World
 
@@ -48,7 +48,7 @@ _UNIT = {"success": "share", "reward": "score", "turns": "count", "tokens": "cou
 
 @dataclass(frozen=True)
 class Played:
-    """A task in an arm. `trajectory` is None where it was lost, and `failure` says why."""
+    """A task in an arm. `trajectory` is None if it was lost, and `failure` says why."""
 
     arm: str
     number: int
@@ -67,9 +67,10 @@ class Setting:
     """How every arm plays.
 
     Args:
-        folder: keeps the decisions of each arm; None keeps nothing.
+        folder: keeps each arm's decisions; None keeps nothing.
+        max_turns: of an episode, unless the world's own limit is lower.
         at_once: episodes that play together.
-        max_turns: of an episode; the world's own limit stands beside it.
+        asked: how many new decisions each arm made, those that were kept from before aside.
     """
 
     world: World
@@ -79,14 +80,14 @@ class Setting:
     max_turns: int = 64
     host: rollout.Host = "trl"
     at_once: int = 64
-    asked: Counter[str] = field(default_factory=Counter)  # decisions that were made, and not kept from before, by arm
+    asked: Counter[str] = field(default_factory=Counter)
 
 
 def play(setting: Setting, arm: str, decider: Decider) -> Iterator[Played]:
-    """The episodes of an arm, in order of the tasks.
+    """Play an arm's episodes, in order of the tasks.
 
     Raises:
-        UserError: the world knows no success.
+        UserError: the world's class has no `success`.
     """
     path = None if setting.folder is None else setting.folder / f"decisions-{arm}.jsonl"
     answers = Answers(Decisions(decider), path)
@@ -96,24 +97,15 @@ def play(setting: Setting, arm: str, decider: Decider) -> Iterator[Played]:
             made: dict[int, list[Decision]] = {number: [] for number, _ in tasks}
             act = _acting(answers, decider, setting.seed, made)
             played = rounds(setting.world, tasks, act, max_turns=setting.max_turns, host=setting.host)
+            check_success(setting.world, played)
             for (number, row), one in zip(tasks, played, strict=True):
-                lost = one.kind if isinstance(one, Lost) else _lost(one)
-                if isinstance(one, Trajectory) and one.success is None:
-                    raise UserError(
-                        f"{setting.world.name}: its class knows no success (the property `success`), which this counts"
-                    )
+                lost = failure_of(one)
                 trajectory = None if lost or isinstance(one, Lost) else one
                 yield Played(arm, number, f"{number}: {task_of(row)}", trajectory, made[number], lost)
             setting.asked[arm] = answers.asked
 
 
-def _lost(trajectory: Trajectory) -> str:
-    return "lost" if trajectory.metadata.get("figures", {}).get("lost") else ""
-
-
-def _acting(
-    answers: Answers, decider: Decider, seed: int, made: Mapping[int, list[Decision]]
-) -> Callable[[Mapping[int, Trajectory]], Mapping[int, Action | Lost | None]]:
+def _acting(answers: Answers, decider: Decider, seed: int, made: Mapping[int, list[Decision]]) -> Act:
     def act(states: Mapping[int, Trajectory]) -> Mapping[int, Action | Lost | None]:
         seeds = [seed_of(f"{seed}/{number}/{len(state.turns)}") for number, state in states.items()]
         asked = [Situation(state) for state in states.values()]
@@ -128,7 +120,7 @@ def _acting(
 
 
 def turns_left(world: World, max_turns: int, host: rollout.Host = "trl") -> Callable[[Trajectory], int | None]:
-    """How many turns an episode has left, by the limit of its environment, which is asked once a task."""
+    """Make a function that returns how many turns an episode has left by its environment's limit, asked once a task."""
     known: dict[str, int] = {}
     environment: list[Any] = []
 
@@ -154,34 +146,33 @@ def play_all(
     oracle: LookAhead | None,
     watch: Callable[[Iterator[Played], str], Iterator[Played]] = lambda played, _: played,
 ) -> dict[str, list[Played]]:
-    """The arms that are named. Look-ahead plays first: what it generated sets the samples of majority and best-of-n.
+    """Play the named arms. Look-ahead plays first: its tokens set the number of samples of majority and best-of-n.
 
     Args:
-        watch: sees the episodes of an arm, by its name, as they are played.
+        watch: passes an arm's episodes through as they are played.
     """
     played: dict[str, list[Played]] = {}
-    order = [one for one in (AHEAD, ORACLE, PLAIN, COIN, MAJORITY, BEST) if one in arms]
-    samples = 1
-    for arm in order:
-        if arm in (MAJORITY, BEST):
-            samples = (equal_samples(played[AHEAD]) if AHEAD in played else None) or ahead.config.continuations
+    ways: dict[str, Way] = {PLAIN: "plain", MAJORITY: "majority", BEST: "best-of-n"}
+    for arm in (one for one in (AHEAD, ORACLE, PLAIN, COIN, MAJORITY, BEST) if one in arms):
         decider: Decider
-        if arm == AHEAD:
-            decider = ahead
+        if arm in ways:
+            samples = 1
+            if arm != PLAIN:
+                samples = (equal_samples(played[AHEAD]) if AHEAD in played else None) or ahead.config.continuations
+            decider = Sampled(ways[arm], ahead.imaginer, samples)
         elif arm == COIN:
             decider = LookAhead(ahead.imaginer, ControlWorld(COIN), ahead.config)
         elif arm == ORACLE:
             assert oracle is not None
             decider = oracle
         else:
-            ways: dict[str, Way] = {PLAIN: "plain", MAJORITY: "majority", BEST: "best-of-n"}
-            decider = Sampled(ways[arm], ahead.imaginer, samples)
+            decider = ahead
         played[arm] = list(watch(play(setting, arm, decider), arm))
     return {arm: played[arm] for arm in ARMS if arm in played}
 
 
 def equal_samples(played: Sequence[Played]) -> int | None:
-    """How many samples of an action cost as many tokens as a decision of look-ahead; None where a server counts no tokens."""
+    """Return how many samples of an action cost as many tokens as look-ahead's decision; None if no tokens are counted."""
     made = [one for episode in played for one in episode.decisions if one.first_tokens]
     drawn, firsts = sum(one.samples for one in made), sum(one.first_tokens for one in made)
     return samples_for(sum(one.tokens for one in made) / len(made), firsts / drawn) if made and drawn else None
@@ -196,46 +187,37 @@ def evaluate(
     notes: Sequence[str] = (),
     seed: int = 0,
 ) -> Evaluation:
-    """The measures: of each arm, of each against plain, and of what look-ahead imagined. Intervals are over tasks."""
+    """Measure each arm, each against plain, and what look-ahead imagined. Intervals are over tasks."""
     sums = {arm: _sums(episodes) for arm, episodes in played.items()}
-    measures: list[Measure] = []
     first = AHEAD if AHEAD in sums else next(iter(sums))
-    measures += sums[first].measures(seed=seed)
+    measures = sums[first].measures(seed=seed)
     for arm, one in sums.items():
         measures += one.measures(by="arm", group=arm, seed=seed)
         drawn = [each.samples for episode in played[arm] for each in episode.decisions]
         if drawn:
-            measures.append(
-                Measure("samples", sum(drawn) / len(drawn), "count", len(drawn), "arm", arm, note="of a decision")
-            )
-    base = PLAIN if PLAIN in sums else None
-    for arm in sums if base else ():
-        if arm != base:
+            of = ("samples", sum(drawn) / len(drawn), "count", len(drawn), "arm", arm)
+            measures.append(Measure(*of, note="of a decision"))
+    for arm in sums if PLAIN in sums else ():
+        if arm != PLAIN:
             compared = differences(_only(sums[arm], ("success", "reward", "turns")), sums[PLAIN], seed=seed)
             measures += [replace(one, by="against plain", group=arm) for one in compared]
-    if AHEAD in sums:
-        for arm in (MAJORITY, BEST, COIN):
-            if arm in sums:
-                compared = differences(_only(sums[AHEAD], ("success", "reward")), sums[arm], seed=seed)
-                measures += [replace(one, by="look-ahead against", group=arm) for one in compared]
+    for arm in (MAJORITY, BEST, COIN) if AHEAD in sums else ():
+        if arm in sums:
+            compared = differences(_only(sums[AHEAD], ("success", "reward")), sums[arm], seed=seed)
+            measures += [replace(one, by="look-ahead against", group=arm) for one in compared]
     for arm in (AHEAD, ORACLE):
         if arm in played:
             measures += calibration(played[arm], arm, seed=seed)
     failures = Counter(f"{one.arm}: {one.failure}" for episodes in played.values() for one in episodes if one.failure)
-    troubled = sum(one.troubled for episodes in played.values() for episode in episodes for one in episode.decisions)
-    return Evaluation(
-        name="lookahead",
-        subject=subject,
-        data=data,
-        settings=dict(settings),
-        measures=measures,
-        failures=dict(failures.most_common()) | ({"imagined episodes": troubled} if troubled else {}),
-        notes=[*notes, *_compute(played)],
-    )
+    counts = dict(failures.most_common())
+    if troubled := sum(one.troubled for episodes in played.values() for each in episodes for one in each.decisions):
+        counts["imagined episodes"] = troubled
+    all_notes = [*notes, *_compute(played)]
+    return Evaluation("lookahead", subject, data, dict(settings), measures, counts, all_notes)
 
 
 def _compute(played: Mapping[str, Sequence[Played]]) -> list[str]:
-    """What each arm generated, in words."""
+    """Say what each arm generated."""
     parts = []
     for arm, episodes in played.items():
         made = [one for episode in episodes for one in episode.decisions]
@@ -250,21 +232,18 @@ def _compute(played: Mapping[str, Sequence[Played]]) -> list[str]:
 def _sums(episodes: Sequence[Played]) -> Sums:
     sums = Sums()
     for one in episodes:
-        values: dict[str, float] = {}
-        if one.trajectory is not None:
-            values = {
-                "success": float(bool(one.trajectory.success)),
-                "turns": len(one.trajectory.turns),
-                "tokens": one.tokens,
-            }
-            if one.trajectory.reward is not None:
-                values["reward"] = one.trajectory.reward
-        for name in ("success", "reward", "turns", "tokens"):
-            key = Key(name, _UNIT[name])
-            if name in values:
-                sums.add(key, one.task, values[name])
-            elif one.trajectory is None and name == "success":
-                sums.add(key, one.task, count=0.0, failed=1.0)
+        if one.trajectory is None:
+            sums.add(Key("success", _UNIT["success"]), one.task, count=0.0, failed=1.0)
+            continue
+        values: dict[str, float | None] = {
+            "success": float(bool(one.trajectory.success)),
+            "reward": one.trajectory.reward,
+            "turns": len(one.trajectory.turns),
+            "tokens": one.tokens,
+        }
+        for name, value in values.items():
+            if value is not None:
+                sums.add(Key(name, _UNIT[name]), one.task, value)
     return sums
 
 
@@ -273,57 +252,55 @@ def _only(sums: Sums, names: Sequence[str]) -> Sums:
 
 
 def calibration(episodes: Sequence[Played], arm: str, *, seed: int = 0) -> list[Measure]:
-    """How often what was imagined came.
+    """Measure how often what was imagined came true.
 
-    `imagines_success`: decisions in which some episode was imagined to be won. Of decisions with a score: `imagined` (the
+    `imagines_success`: decisions in which some episode was imagined to be won. Over decisions with a score: `imagined` (the
     forecast: the share of the chosen action's episodes that were), `came` (the episode was won), `optimism` (their difference),
-    `brier` (the mean squared one), `came` by the bin of the forecast; and `next_observation`: what was imagined to
-    follow is what followed.
+    `brier` (the mean squared one), and `came` by the bin of the forecast. `next_observation`: the imagined observation followed.
     """
     sums, bins = Sums(), Sums()
     for episode in episodes:
         if episode.trajectory is None:
             continue
+
+        def add(name: str, value: float, unit: str = "share", task: str = episode.task) -> None:
+            sums.add(Key(name, unit, "imagined by", arm), task, value)
+
         won = float(bool(episode.trajectory.success))
         for turn, one in enumerate(episode.decisions):
-            sums.add(Key("imagines_success", by="imagined by", group=arm), episode.task, float(one.any_success))
+            add("imagines_success", float(one.any_success))
             if one.score is not None:
-                for name, unit, value in (
-                    ("imagined", "share", one.imagined),
-                    ("came", "share", won),
-                    ("optimism", "score", one.imagined - won),
-                    ("brier", "score", (one.imagined - won) ** 2),
-                ):
-                    sums.add(Key(name, unit, "imagined by", arm), episode.task, value)
+                add("imagined", one.imagined)
+                add("came", won)
+                add("optimism", one.imagined - won, "score")
+                add("brier", (one.imagined - won) ** 2, "score")
                 low = min(int(one.imagined * _BINS), _BINS - 1)
                 name = f"{arm}, {low / _BINS:.1f} to {(low + 1) / _BINS:.1f} imagined"
                 bins.add(Key("came", "share", "forecast", name), episode.task, won)
             if one.observation is not None and turn < len(episode.trajectory.turns):
-                seen = "\n".join(each.text for each in episode.trajectory.turns[turn].observations)
-                same = float(seen.strip() == one.observation.strip())
-                sums.add(Key("next_observation", "share", "imagined by", arm), episode.task, same)
+                add("next_observation", float(_seen(episode.trajectory, turn).strip() == one.observation.strip()))
     return sums.measures(seed=seed) + sorted(bins.measures(seed=seed), key=lambda one: one.group)
 
 
+def _seen(trajectory: Trajectory, turn: int) -> str:
+    return "\n".join(each.text for each in trajectory.turns[turn].observations)
+
+
 def rows(played: Mapping[str, Sequence[Played]]) -> Iterator[dict[str, Any]]:
-    """A row for each decision, as `wm report` shows rows."""
+    """Make a row for each decision, as `wm report` shows rows."""
     for arm, episodes in played.items():
         for episode in episodes:
             if episode.failure:
                 yield {"arm": arm, "task": episode.task, "failure": episode.failure}
-            turns = episode.trajectory.turns if episode.trajectory is not None else ()
-            for number, one in enumerate(episode.decisions):
-                seen = "\n".join(each.text for each in turns[number].observations) if number < len(turns) else None
-                scores = {"imagined": one.imagined, "tokens": float(one.tokens)}
+            trajectory = episode.trajectory
+            for turn, one in enumerate(episode.decisions):
+                row: dict[str, Any] = {"arm": arm, "task": episode.task, "turn": turn + 1}
+                row["action"] = one.action.to_bytes().decode()
+                if trajectory is not None and turn < len(trajectory.turns):
+                    row["real"] = _seen(trajectory, turn)
+                if one.observation is not None:
+                    row["predicted"] = one.observation
+                row["scores"] = {"imagined": one.imagined, "tokens": float(one.tokens)}
                 if one.score is not None:
-                    scores["score"] = one.score
-                yield {
-                    "arm": arm,
-                    "task": episode.task,
-                    "turn": number + 1,
-                    "action": one.action.to_bytes().decode(),
-                    **({} if seen is None else {"real": seen}),
-                    **({} if one.observation is None else {"predicted": one.observation}),
-                    "scores": scores,
-                    "success": bool(episode.trajectory.success) if episode.trajectory is not None else None,
-                }
+                    row["scores"]["score"] = one.score
+                yield {**row, "success": None if trajectory is None else bool(trajectory.success)}

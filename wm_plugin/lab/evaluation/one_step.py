@@ -1,13 +1,13 @@
 """How well a causal language model predicts the next observation of real episodes.
 
-Teacher-forced: every token is predicted from the real tokens before it. Pure torch on token ids and masks, 1 = the token counts.
-An observation is a maximal run of tokens that count. All of its tokens are the model's first choice exactly when greedy
-decoding would reproduce it, so the exact match share needs no generation. It is a match of tokens, not of stripped texts, and
-without the token that ends the turn; `fidelity` generates and compares texts, as Word2World does, and takes the probabilities
-of the real observation's tokens from `token_scores`.
+Teacher-forced: every token is predicted from the real tokens before it, on token ids and masks (1 = the token counts). An
+observation is a maximal run of tokens that count. Greedy decoding would reproduce it exactly if the model's first choice is right
+for each of its tokens, so the exact match needs no generation. It compares tokens, without the token that ends the turn;
+`fidelity` generates and compares texts, as Word2World does.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
@@ -18,24 +18,17 @@ from torch.nn.functional import cross_entropy
 
 Episodes = Sequence[Sequence[int]]  # token ids, or masks, one sequence an episode
 BINS = 10  # of confidence, equally wide
-_AT_ONCE = 256  # tokens whose probabilities are in memory at once, over the whole vocabulary
+_AT_ONCE = 256  # tokens whose probabilities over the whole vocabulary are in memory at once
 
 
 @dataclass(frozen=True)
 class OneStep:
-    """Sums of each episode; every field has shape (episodes,), float64.
+    """Sums of each episode; every field has shape (episodes,), float64."""
 
-    Attributes:
-        nll: Sum of the counted tokens' negative log-likelihoods, in nats.
-        tokens: How many tokens count.
-        exact: How many observations are predicted without an error.
-        observations: How many observations there are.
-    """
-
-    nll: Tensor
-    tokens: Tensor
-    exact: Tensor
-    observations: Tensor
+    nll: Tensor  # sum of the counted tokens' negative log-likelihoods, in nats
+    tokens: Tensor  # how many tokens count
+    exact: Tensor  # how many observations are predicted without an error
+    observations: Tensor  # how many observations there are
 
     @property
     def mean_nll(self) -> float:
@@ -61,15 +54,10 @@ def evaluate(model: torch.nn.Module, ids: Episodes, mask: Episodes, *, batch_siz
     """Score the next observations of `ids`.
 
     Args:
-        model: A causal language model: `model(input_ids=(batch, length)).logits` is (batch, length, vocabulary). It is
-            set to evaluation mode, and afterwards to its previous mode.
+        model: A causal language model: `model(input_ids=(batch, length)).logits` is (batch, length, vocabulary).
         ids: Token ids, one sequence an episode.
-        mask: The same shape; 1 = the token counts (it belongs to an observation). A first token cannot count, because nothing
-            comes before it.
-        batch_size: Episodes per forward pass. The logits of their counted tokens, over the whole vocabulary, must fit in memory.
-
-    Returns:
-        Sums per episode.
+        mask: The same shape; 1 = the token counts. A first token cannot count, because nothing comes before it.
+        batch_size: Episodes a forward pass. The logits of their counted tokens, over the whole vocabulary, must fit in memory.
 
     Raises:
         ValueError: The shapes differ, a first token counts, or nothing counts at all.
@@ -77,7 +65,7 @@ def evaluate(model: torch.nn.Module, ids: Episodes, mask: Episodes, *, batch_siz
     _check(ids, mask)
     device = next(model.parameters()).device
     parts = []
-    with _evaluating(model), torch.no_grad():
+    with _evaluating(model):
         for start in range(0, len(ids), batch_size):
             tokens, counts = (_padded(rows[start : start + batch_size]).to(device) for rows in (ids, mask))
             parts.append(_score(model(input_ids=tokens[:, :-1]).logits, tokens[:, 1:], counts[:, 1:] == 1))
@@ -86,22 +74,16 @@ def evaluate(model: torch.nn.Module, ids: Episodes, mask: Episodes, *, batch_siz
 
 @dataclass(frozen=True)
 class TokenScores:
-    """Of the tokens that count in one observation; every field has shape (tokens,), float64.
+    """The counted tokens of one observation; every field has shape (tokens,), float64."""
 
-    Attributes:
-        nll: their negative log-likelihoods, in nats.
-        confidence: the probability of the model's first choice.
-        right: 1 where the first choice is the real token.
-    """
-
-    nll: Tensor
-    confidence: Tensor
-    right: Tensor
+    nll: Tensor  # their negative log-likelihoods, in nats
+    confidence: Tensor  # the probability of the model's first choice
+    right: Tensor  # 1 where the first choice is the real token
 
     def bins(self) -> Tensor:
-        """Sums of the tokens in each of `BINS` intervals of confidence, the upper limit included: (bins, 3).
+        """Sum the tokens in each of `BINS` intervals of confidence, each with its upper limit: (bins, 3).
 
-        The columns are how many tokens there are, their confidence, and how many are right.
+        The columns are the number of tokens, their confidence, and how many are right.
         """
         sums = torch.zeros(BINS, 3, dtype=torch.float64)
         index = (self.confidence * BINS).ceil().long().clamp(1, BINS) - 1
@@ -109,23 +91,20 @@ class TokenScores:
 
 
 def calibration_error(bins: Tensor) -> float:
-    """The expected calibration error: how far confidence and accuracy are apart in an interval, weighted by its tokens.
+    """Return the expected calibration error: |confidence − accuracy| of each interval, weighted by its tokens.
 
     Args:
-        bins: as of `TokenScores.bins`, summed over all observations.
+        bins: as from `TokenScores.bins`, summed over all observations.
     """
     return float((bins[:, 1] - bins[:, 2]).abs().sum() / bins[:, 0].sum())
 
 
 def token_scores(model: torch.nn.Module, ids: Sequence[int], mask: Sequence[int]) -> list[TokenScores]:
-    """The scores of each observation of one episode, in order.
-
-    Args and errors are those of `evaluate`, for one episode.
-    """
+    """Score each observation of one episode, in order. Arguments and errors are those of `evaluate`."""
     _check([ids], [mask])
     device = next(model.parameters()).device
     counts = torch.tensor(mask, device=device) == 1
-    with _evaluating(model), torch.no_grad():
+    with _evaluating(model):
         tokens = torch.tensor(ids, device=device)
         logits = model(input_ids=tokens[None, :-1]).logits[0][counts[1:]]
         targets = tokens[counts]
@@ -147,45 +126,24 @@ def predict(
 
     Args:
         model: As in `evaluate`; also takes `past_key_values` and `use_cache`, as transformers' models do.
-        ids: Token ids, one sequence an episode.
-        mask: The same shape; 1 = the token counts.
-        decode: Token ids to text.
-        observation: The number of the observation, from 0. Episodes with fewer observations are left out.
-
-    Raises:
-        ValueError: As from `evaluate`.
+        ids, mask: As in `evaluate`, and so are the errors.
+        decode: Turns token ids into text.
+        observation: The observation's number, from 0. Episodes with fewer observations are left out.
     """
     _check(ids, mask)
     device = next(model.parameters()).device
     predictions = []
-    with _evaluating(model), torch.no_grad():
+    with _evaluating(model):
         for row, counts in zip(ids, mask, strict=True):
             for start, end in list(_runs(counts))[observation : observation + 1]:
-                context = torch.tensor([row[:start]], device=device)
-                tokens = greedy(model, context, end - start)
+                tokens = greedy(model, torch.tensor([row[:start]], device=device), end - start)
                 texts = (decode(list(part)) for part in (row[:start], row[start:end], tokens))
                 predictions.append(Prediction(*texts))
     return predictions
 
 
-def _score(logits: Tensor, targets: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(batch, length, vocabulary), (batch, length), (batch, length) bool -> four sums of shape (batch,)."""
-    chosen = logits[counts].float()
-    nll = torch.zeros(targets.shape, device=logits.device).masked_scatter(
-        counts, cross_entropy(chosen, targets[counts], reduction="none")
-    )
-    wrong = torch.zeros_like(counts).masked_scatter(counts, chosen.argmax(-1) != targets[counts])
-    # Number each row's observations 1, 2, ...; a wrong token marks its number.
-    first = counts & ~torch.cat([torch.zeros_like(counts[:, :1]), counts[:, :-1]], 1)
-    number = first.long().cumsum(1)
-    failed = torch.zeros(len(counts), int(number.max()) + 1, device=counts.device, dtype=torch.long)
-    failed.scatter_reduce_(1, number, wrong.long(), "amax")
-    observations = first.sum(1)
-    return nll.sum(1), counts.sum(1), observations - failed.sum(1), observations
-
-
 def greedy(model: torch.nn.Module, context: Tensor, count: int) -> list[int]:
-    """The `count` tokens that follow `context` (1, length) by greedy decoding, whatever they are: none of them ends it."""
+    """Decode `count` tokens greedily after `context` (1, length). No token ends the decoding."""
     tokens: list[int] = []
     step: Any = context
     cache = None
@@ -197,8 +155,23 @@ def greedy(model: torch.nn.Module, context: Tensor, count: int) -> list[int]:
     return tokens
 
 
+def _score(logits: Tensor, targets: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """(batch, length, vocabulary), (batch, length), (batch, length) bool -> four sums of shape (batch,)."""
+    chosen = logits[counts].float()
+    losses = cross_entropy(chosen, targets[counts], reduction="none")
+    nll = torch.zeros(targets.shape, device=logits.device).masked_scatter(counts, losses)
+    wrong = torch.zeros_like(counts).masked_scatter(counts, chosen.argmax(-1) != targets[counts])
+    # Number each row's observations 1, 2, ...; a wrong token marks its number.
+    first = counts & ~torch.cat([torch.zeros_like(counts[:, :1]), counts[:, :-1]], 1)
+    number = first.long().cumsum(1)
+    failed = torch.zeros(len(counts), int(number.max()) + 1, device=counts.device, dtype=torch.long)
+    failed.scatter_reduce_(1, number, wrong.long(), "amax")
+    observations = first.sum(1)
+    return nll.sum(1), counts.sum(1), observations - failed.sum(1), observations
+
+
 def _padded(rows: Episodes) -> Tensor:
-    """Zeros on the right: a causal model does not see them and the mask leaves them out."""
+    """Pad with zeros on the right: a causal model does not see them and the mask leaves them out."""
     return torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True)
 
 
@@ -221,12 +194,13 @@ def _check(ids: Episodes, mask: Episodes) -> None:
         raise ValueError("no token counts: every mask is 0")
 
 
-class _evaluating:
-    def __init__(self, model: torch.nn.Module) -> None:
-        self.model, self.training = model, model.training
-
-    def __enter__(self) -> None:
-        self.model.eval()
-
-    def __exit__(self, *_: object) -> None:
-        self.model.train(self.training)
+@contextmanager
+def _evaluating(model: torch.nn.Module) -> Iterator[None]:
+    """Set a model to evaluation mode without gradients, and back to its previous mode."""
+    training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        model.train(training)

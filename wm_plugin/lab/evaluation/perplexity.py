@@ -1,8 +1,8 @@
 """How well a model predicts general text, before and after a training.
 
-ECHO's probe is 200 documents of at most 256 tokens each: the beginning of each document. A document is a file of text, or a row
-of JSON lines, JSON or parquet with a field of text. Perplexity is exp of the mean negative log-likelihood over all tokens that
-count: those that follow another one. A tokenizer that begins texts with a token of its own does so here, and it does not count.
+ECHO's probe is the beginning of 200 documents, at most 256 tokens each. A document is a text file, or a row of JSON lines, JSON
+or parquet with a text field. Perplexity is exp of the mean negative log-likelihood over all tokens that follow another one; a
+token with which the tokenizer begins every text does not count.
 """
 
 import math
@@ -10,7 +10,8 @@ import random
 from codecs import getincrementaldecoder
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,8 @@ from wm_plugin.untrusted import encodable
 
 DOCUMENTS, TOKENS = 200, 256  # ECHO's
 ROWS = (".json", ".jsonl", ".parquet")  # the endings of files that hold rows
-_CHARACTERS = 16  # that are tokenized at first for each token that is wanted
-_LARGEST = 1 << 24  # bytes of a file of text that are read
+_CHARACTERS = 16  # tokenized at first for each token that is wanted
+_LARGEST = 1 << 24  # bytes that are read of a text file
 
 
 @dataclass(frozen=True)
@@ -38,10 +39,10 @@ class Document:
 
 
 class Reader:
-    """Reads documents. `failures` counts what is none, by reason.
+    """Reads documents. `failures` counts what is no document, by reason.
 
     Args:
-        field: of the rows of files that hold rows.
+        field: the text's field, in files that hold rows.
     """
 
     def __init__(self, field: str = "text") -> None:
@@ -49,10 +50,10 @@ class Reader:
         self.failures: Counter[str] = Counter()
 
     def __call__(self, sources: Sequence[str | Path]) -> Iterator[Document]:
-        """The documents of files, and of the files in folders.
+        """Read the documents of files, and of the files in folders.
 
         Raises:
-            UserError: a source is not there or cannot be read, or is one file whose rows have no such field.
+            UserError: a source does not exist or cannot be read, or no row has the field.
         """
         for source in map(Path, sources):
             inside = [path for path in sorted(source.rglob("*")) if path.is_file()] if source.is_dir() else [source]
@@ -76,16 +77,16 @@ class Reader:
 
     def _rows(self, path: Path) -> Iterator[Document]:
         keys: Iterable[str] = ()
-        there = False
+        found = False
         for record in files.records(path, files.head(path)):
             value = record.value.get(self.field) if isinstance(record.value, Mapping) else None
             if isinstance(value, str):
-                there = True
+                found = True
                 yield from self._document(f"{path}:{record.row}", value)
             else:
                 keys = record.value if isinstance(record.value, Mapping) else keys
                 self.failures["no text" if record.error is None else record.error.kind] += 1
-        if not there:
+        if not found:
             has = ", ".join(map(shown, list(keys)[:8])) or "none"
             raise UserError(
                 f"{path}: no row has a text in {self.field!r}; name the field by --field (its fields: {has})"
@@ -99,72 +100,57 @@ class Reader:
 
 
 def drawn(documents: Iterable[Document], count: int, seed: int | None = None) -> list[Document]:
-    """The first so many documents; with a seed as many random ones, in the order in which they come."""
+    """Return the first `count` documents; with a seed as many random ones, in the order in which they come."""
     if seed is None:
-        kept = []
-        for document in documents:
-            kept.append(document)
-            if len(kept) == count:
-                break
-        return kept
-    luck = random.Random(seed)
+        return list(islice(documents, count))
+    generator = random.Random(seed)
     chosen: list[tuple[int, Document]] = []
     for number, document in enumerate(documents):
         if number < count:
             chosen.append((number, document))
-        elif (place := luck.randrange(number + 1)) < count:
+        elif (place := generator.randrange(number + 1)) < count:
             chosen[place] = (number, document)
     return [document for _, document in sorted(chosen, key=lambda pair: pair[0])]
 
 
 def windows(tokenizer: Any, text: str, size: int, total: int) -> list[list[int]]:
-    """The first `total` token ids of a text in windows of `size`, without those of fewer than two tokens.
+    """Return a text's first `total` token ids in windows of `size`, without windows of fewer than two tokens.
 
     Only as much of the text is tokenized as is needed.
     """
     length = _CHARACTERS * (total + 1)
     while True:
-        # long texts are cut here, of which the tokenizer would warn
         ids = tokenizer(encodable(text[:length]), add_special_tokens=False, verbose=False).input_ids
         if length >= len(text) or len(ids) > total:
             break
         length *= 4
-    first = _first_tokens(tokenizer)
-    ids = ids[:total]
+    begin = tokenizer.bos_token_id
+    begins = begin is not None and tokenizer(encodable("x")).input_ids[:1] == [begin]
+    first, ids = [begin] if begins else [], ids[:total]
     rows = [first + ids[start : start + size] for start in range(0, len(ids), size)]
     return [row for row in rows if len(row) > 1]
 
 
-def masks(rows: Sequence[Sequence[int]]) -> list[list[int]]:
-    """1 = the token counts: all but the first of each window, before which there is nothing."""
-    return [[0] + [1] * (len(row) - 1) for row in rows]
-
-
 def score(model: torch.nn.Module, rows: Sequence[Sequence[int]], *, batch_size: int = 8) -> OneStep:
-    """The sums of each window, of which the longest come first: a lack of memory shows at once."""
+    """Score each window, the longest ones first: a lack of memory shows at once. All tokens but a window's first count."""
     order = sorted(range(len(rows)), key=lambda place: -len(rows[place]))
     ordered = [rows[place] for place in order]
-    step = evaluate(model, ordered, masks(ordered), batch_size=batch_size)
+    step = evaluate(model, ordered, [[0] + [1] * (len(row) - 1) for row in ordered], batch_size=batch_size)
     back = torch.tensor(sorted(range(len(order)), key=order.__getitem__))
     return OneStep(step.nll[back], step.tokens[back], step.exact[back], step.observations[back])
 
 
 @dataclass(frozen=True)
 class Texts:
-    """Documents in windows of tokens.
+    """Documents as windows of tokens, with the name of each window's document."""
 
-    Attributes:
-        rows: the windows.
-        documents: the name of each window's document.
-    """
-
-    rows: list[list[int]]
-    documents: list[str]
+    rows: list[list[int]] = field(default_factory=list)
+    documents: list[str] = field(default_factory=list)
 
 
 def tokenized(tokenizer: Any, documents: Iterable[Document], size: int, most: int = 1) -> Texts:
-    """The first windows of documents, at most so many of each. A document of less than two tokens has none."""
-    texts = Texts([], [])
+    """Cut documents into windows, at most `most` each. A document of less than two tokens has none."""
+    texts = Texts()
     for document in documents:
         rows = windows(tokenizer, document.text, size, size * most)
         texts.rows.extend(rows)
@@ -183,7 +169,7 @@ def evaluation(
     failures: Mapping[str, int],
     seed: int = 0,
 ) -> Evaluation:
-    """`nll` and `perplexity` of the model; with one before it, that one's (by "model") and the difference on the same tokens."""
+    """Measure `nll` and `perplexity`; with a model before it, also that one's (by "model") and the difference."""
     measures = _measures(texts, after, "", seed)
     if before is not None:
         measures += [*_measures(texts, before, "before", seed), *_differences(texts, after, before, seed)]
@@ -191,7 +177,7 @@ def evaluation(
 
 
 def rows(texts: Texts, after: OneStep, before: OneStep | None) -> Iterator[dict[str, Any]]:
-    """A row for each window."""
+    """Make a row for each window."""
     steps = {"nll": after, **({"nll_before": before} if before else {})}
     for place, name in enumerate(texts.documents):
         scores = {key: float(step.nll[place] / step.tokens[place]) for key, step in steps.items()}
@@ -200,34 +186,23 @@ def rows(texts: Texts, after: OneStep, before: OneStep | None) -> Iterator[dict[
 
 def _measures(texts: Texts, step: OneStep, model: str, seed: int) -> list[Measure]:
     low, high = interval(step.nll.tolist(), step.tokens.tolist(), texts.documents, seed=seed)
-    count, by = len(set(texts.documents)), "model" if model else ""
-    limits = (None, None) if low is None or high is None else (_exp(low), _exp(high))
-    return [
-        Measure("perplexity", _exp(step.mean_nll), "perplexity", count, by, model, *limits),
-        Measure("nll", step.mean_nll, "nats", count, by, model, low, high),
-    ]
+    place = (len(set(texts.documents)), "model" if model else "", model)
+    perplexity = Measure("perplexity", _exp(step.mean_nll), "perplexity", *place, _exp(low), _exp(high))
+    return [perplexity, Measure("nll", step.mean_nll, "nats", *place, low, high)]
 
 
 def _differences(texts: Texts, after: OneStep, before: OneStep, seed: int) -> list[Measure]:
-    documents = list(dict.fromkeys(texts.documents))
-    if len(documents) < 2:
-        value, low, high, note = after.mean_nll - before.mean_nll, None, None, "one document: no interval"
-    else:
+    count = len(set(texts.documents))
+    low: float | None = None
+    high: float | None = None
+    value, note = after.mean_nll - before.mean_nll, "one document: no interval"
+    if count > 1:
         paired = compare(Ratio(after.nll, after.tokens), Ratio(before.nll, before.tokens), texts.documents, seed)
         value, low, high = paired.difference, paired.low, paired.high
         note = f"after and before on the same tokens, by document, 99% interval: {paired.verdict}"
-    ratios = [None if one is None else _exp(one) for one in (value, low, high)]
-    return [
-        Measure("nll_difference", value, "nats", len(documents), low=low, high=high, note=note),
-        Measure("perplexity_ratio", ratios[0], "ratio", len(documents), low=ratios[1], high=ratios[2], note=note),
-    ]
+    nll = Measure("nll_difference", value, "nats", count, low=low, high=high, note=note)
+    return [nll, Measure("perplexity_ratio", _exp(value), "ratio", count, low=_exp(low), high=_exp(high), note=note)]
 
 
-def _exp(value: float) -> float:
-    return math.exp(value) if value < 700 else math.inf
-
-
-def _first_tokens(tokenizer: Any) -> list[int]:
-    """The token that a tokenizer begins every text with; none of most."""
-    begin = tokenizer.bos_token_id
-    return [begin] if begin is not None and tokenizer(encodable("x")).input_ids[:1] == [begin] else []
+def _exp(value: float | None) -> float | None:
+    return None if value is None else math.exp(value) if value < 700 else math.inf

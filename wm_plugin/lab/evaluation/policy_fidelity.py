@@ -1,12 +1,10 @@
-"""How well a policy is its own world model: it goes on with the tool's part of a rollout, which it was trained to read.
+"""How well a policy is its own world model: it continues the tool's part of a rollout, which it was trained to read.
 
 An episode is written as the trainer writes a rollout: the prompt and the policy's turns by its chat template, and after each turn
-with calls the tokens of their results. Up to the first token of a result, everything is real. From there the policy decodes
-greedily as many tokens as the result has, since nothing taught it where a result ends: under the objective its content counts,
-and not what the template writes after it. This is how the demo measures its policies on held-out boards (`tiny.held_out`), and
-the exact match and the likelihoods are those of `one_step`, token by token.
-
-The measures are those of `fidelity`. There is no mark of success: a tool does not write it.
+with calls the tokens of their results. Everything is real up to a result's first token. From there the policy greedily decodes as
+many tokens as the result has, since it never learned where a result ends: the objective counts its content, not what the template
+writes after it. Exact match and likelihoods are those of `one_step`, token by token; the other measures are those of `fidelity`.
+There is no success mark: a tool does not write it.
 """
 
 from collections import Counter
@@ -27,7 +25,7 @@ from wm_plugin.data.turn_texts import action_text
 from wm_plugin.errors import UserError
 from wm_plugin.lab.evaluation.cases import Case, Episode, Item
 from wm_plugin.lab.evaluation.fidelity import Cosines, measure
-from wm_plugin.lab.evaluation.inspect import Inspector, Piece
+from wm_plugin.lab.evaluation.inspect import Inspector
 from wm_plugin.lab.evaluation.measures import Evaluation
 from wm_plugin.lab.evaluation.one_step import TokenScores, greedy, token_scores
 from wm_plugin.objectives.echo import EchoConfig
@@ -39,16 +37,16 @@ NO_SERVER = (
     "a server writes an assistant's turns, and has no way to go on with a tool's result; name the policy's folder "
     "with --model, or ask the server as a world model with another --as"
 )
-_ROLES = "a rollout of a policy has no {} after its first turn"
+_ROLES = "a rollout of a policy has no {} message after its first turn"
 _TWO = "two turns of the policy without a result between them"
 _EMPTY = "the result has no token of its own"
 
 
 class PolicyModel:
-    """A policy in this process as a `Model`, so that `Answers` keeps what it writes. One question is asked at a time.
+    """A policy in this process as a `Model`, so that `Answers` keeps what it writes. It is asked one question at a time.
 
     A question is one message, `{"ids": …, "start": …}`: the tokens of a rollout up to the end of a result, and where the result
-    begins. The policy sees those before, and of the others how many there are.
+    begins. The policy sees those before, and how many the result has.
 
     Args:
         predictor: the policy; its temperature and its limit of new tokens are not used.
@@ -87,13 +85,13 @@ def policy_fidelity(
     data: str = "",
     folder: Path | None = None,
 ) -> Evaluation:
-    """Let a policy write the result of every call, and compare.
+    """Let a policy write every call's result, and compare.
 
     Args:
         items: trajectories in which an agent calls tools, such as those of `wm env rollout`.
-        answers: of a `PolicyModel`.
-        chat_template: that the trainer takes in the place of the tokenizer's own.
-        embedding, limit, seed, subject, data, folder: as of `fidelity`.
+        answers: a `PolicyModel`'s.
+        chat_template: the trainer's, if it is not the tokenizer's own.
+        embedding, limit, seed, subject, data, folder: as in `fidelity`.
 
     Raises:
         UserError: the model is no `PolicyModel`, an item is a transition, or the template gives no exact tokens for a rollout.
@@ -102,20 +100,13 @@ def policy_fidelity(
     if not isinstance(policy, PolicyModel):
         raise UserError(f"--as {KIND}: {NO_SERVER}")
     left_out: Counter[str] = Counter()
-    asked = episodes(items, policy.predictor, chat_template, limit=limit, left_out=left_out)
+    settings = {"kind": KIND, "prompts": "", "world_context": False, "shots": 0, "demonstrations": "", "limit": limit}
     return measure(
-        asked,
+        episodes(items, policy.predictor, chat_template, limit=limit, left_out=left_out),
         answers,
         _Likelihood(policy.predictor.model),
         embedding=embedding,
-        settings={
-            "kind": KIND,
-            "prompts": "",
-            "world_context": False,
-            "shots": 0,
-            "demonstrations": "",
-            "limit": limit,
-        },
+        settings=settings,
         left_out=left_out,
         seed=seed,
         subject=subject,
@@ -132,11 +123,11 @@ def episodes(
     limit: int | None = None,
     left_out: Counter[str] | None = None,
 ) -> Iterator[Episode]:
-    """The results of trajectories as cases, in order; what a filter marked as no target is left out.
+    """Make the cases of trajectories' results, in order; what a filter marked as no target is left out.
 
     Args:
-        limit: the first so many trajectories.
-        left_out: counts of turns that have no case, by reason.
+        limit: the number of trajectories.
+        left_out: counts turns that have no case, by reason.
 
     Raises:
         UserError: an item is a transition, or the chat template gives no exact tokens.
@@ -165,9 +156,7 @@ def _cases(trajectory: Trajectory, inspector: Inspector, tokenizer: Any, left_ou
     if not observed:
         return []
     inspection = inspector.messages(prompt, completion, list(trajectory.context.action_space) or None)
-    contents = {
-        piece.result: piece for piece in inspection.pieces if piece.kind == "content" and piece.result is not None
-    }
+    contents = {piece.result: piece for piece in inspection.pieces if piece.kind == "content"}
     name = identity(trajectory)
     known = trajectory.success is not None or any(one.data.get("success") is True for _, _, one in observed)
     cases: list[Case] = []
@@ -177,17 +166,16 @@ def _cases(trajectory: Trajectory, inspector: Inspector, tokenizer: Any, left_ou
         if one.data.get("target") is False or piece is None:
             left_out[_EMPTY if piece is None else "no target"] += 1
         else:
-            action = action_text(turn.action, one.call)
             case = Case(
                 trajectory=name,
                 turn=number + 1,
-                messages=[_question(inspection.ids, piece)],
+                messages=[{"ids": list(inspection.ids[: piece.end]), "start": piece.start}],
                 real=_decoded(tokenizer, inspection.ids[piece.start : piece.end]),
                 before=before,
                 action=write_action(turn.action, one.call),
                 tool=one.tool or piece.tool or "",
                 observer=one.kind,
-                category=category(action, one.text),
+                category=category(action_text(turn.action, one.call), one.text),
                 error=one.error,
                 known=known,
                 won=one.data.get("success") is True,
@@ -198,21 +186,16 @@ def _cases(trajectory: Trajectory, inspector: Inspector, tokenizer: Any, left_ou
 
 
 def _no_rollout(completion: Sequence[Message]) -> str:
-    """Why messages are no rollout of a host's tool loop; "" if they are one."""
+    """Say why messages are no rollout of a host's tool loop; "" if they are one."""
     roles = [str(message["role"]) for message in completion]
-    others = sorted({role for role in roles if role not in ("assistant", "tool")})
-    if others:
-        return _ROLES.format(f"{' or '.join(others)} message")
+    if others := sorted({role for role in roles if role not in ("assistant", "tool")}):
+        return _ROLES.format(" or ".join(others))
     doubled = any(role == "assistant" and len(list(group)) > 1 for role, group in groupby(roles))
     return _TWO if doubled else ""
 
 
-def _question(ids: Sequence[int], piece: Piece) -> Message:
-    return {"ids": list(ids[: piece.end]), "start": piece.start}
-
-
 class _Likelihood:
-    """The probabilities of the results' tokens, without the template's tokens after them."""
+    """Scores the results' tokens, without the template's tokens after them."""
 
     note = ""
 
@@ -221,27 +204,26 @@ class _Likelihood:
 
     def __call__(self, episode: Episode) -> list[TokenScores | None]:
         questions = [message for case in episode.cases for message in case.messages]
-        ids = questions[-1]["ids"]  # each begins with those before
+        ids = questions[-1]["ids"]  # each question begins with the one before
         mask = [0] * len(ids)
         for question in questions:
             start, end = question["start"], len(question["ids"])
             mask[start:end] = [1] * (end - start)
-        scores = iter(_of_results(token_scores(self._model, ids, mask), questions))
-        return [next(scores) for _ in episode.cases]
+        return list(_of_results(token_scores(self._model, ids, mask), questions))
 
 
 def _of_results(runs: Sequence[TokenScores], questions: Sequence[Message]) -> Iterator[TokenScores]:
-    """The scores of each result. Those of two without a token between them are one run."""
-    rest = [torch.cat([getattr(run, name) for run in runs]) for name in ("nll", "confidence", "right")]
+    """Split the scores by result: two results without a token between them are one run."""
+    columns = [torch.cat([getattr(run, name) for run in runs]) for name in ("nll", "confidence", "right")]
     place = 0
     for question in questions:
         count = len(question["ids"]) - question["start"]
-        yield TokenScores(*(column[place : place + count] for column in rest))
+        yield TokenScores(*(column[place : place + count] for column in columns))
         place += count
 
 
 def _continued(model: torch.nn.Module, ids: Sequence[int], start: int) -> list[int]:
-    """What greedy decoding writes in the place of `ids[start:]`, by one pass as far as it is right."""
+    """Decode greedily in the place of `ids[start:]`; one pass tells how far that equals the real tokens."""
     real = list(ids[start:])
     device = next(model.parameters()).device
     with torch.inference_mode():

@@ -1,4 +1,4 @@
-"""The file of a family of prompts that a search wrote, which tells whether somebody changed it since."""
+"""The file of a family of prompts that a search wrote. Its first line tells whether somebody changed it since."""
 
 import hashlib
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ _HEAD = "# Prompts of wm lab search-prompts. A copy of your own may be changed, 
 
 
 def family_text(prompts: Prompts, chosen: Sequence[Candidate]) -> str:
-    """A family as a file of prompts. Its first line tells whether the rest is as it was written."""
+    """Write a family as a file of prompts, with a hash of the rest in its first line."""
     stages = {name: stage for stage, names in prompts.stages.items() for name in names}
     lines = [
         f"# {one.style}: {stages[one.style]}, of round {one.round}, {one.score:.4f} in the search" for one in chosen
@@ -26,27 +26,23 @@ def family_text(prompts: Prompts, chosen: Sequence[Candidate]) -> str:
 
 
 def write_family(prompts: Prompts, chosen: Sequence[Candidate], path: Path) -> None:
-    """Write a family, complete or not at all, unless somebody changed the file that an earlier search wrote there."""
+    """Write a family, completely or not at all, unless somebody changed the file that an earlier search wrote there."""
     with atomic(path, check=lambda: check_family(path)) as unfinished:
         unfinished.write_text(family_text(prompts, chosen), encoding="utf-8", newline="\n")
 
 
 def check_family(path: Path) -> None:
-    """Refuse a place where something else than the file of an earlier search is.
-
-    Raises:
-        UserError: it is one, or it cannot be written to.
-    """
-    check_derived(path, _is_ours, "the prompts that a search wrote", "move it, or name another folder")
+    """Raise UserError if another file than an earlier search's is at `path`, or it cannot be written."""
+    check_derived(path, _is_unchanged, "the prompts that a search wrote", "move it, or name another folder")
 
 
-def _is_ours(path: Path) -> bool:
+def _is_unchanged(path: Path) -> bool:
     head, _, body = path.read_bytes().partition(b"\n")
     return head == f"{_HEAD}{hashlib.sha256(body).hexdigest()}".encode()
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes texts of several lines as such."""
+    """Writes texts of several lines as blocks."""
 
     def represent_text(self, text: str) -> yaml.ScalarNode:
         return self.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)

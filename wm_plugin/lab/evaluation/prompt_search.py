@@ -1,11 +1,11 @@
-"""A search for prompts: a model proposes templates, they are tried on held-out transitions, and the best are refined.
+"""A search for prompts: a model proposes templates, held-out transitions score them, and the best are refined.
 
-Qwen-AgentWorld (§3.1.2) makes its twelve variants in this way: a run a style, ten rounds a run. In each round a proposer is shown
-the best template of a style so far with its worst predictions, and writes another one; a world model predicts with it, and a
-reward compares. The transitions of some tasks are left for the end: only what the chosen templates score there is a measurement,
-since the others chose them.
+Qwen-AgentWorld (§3.1.2) makes its twelve variants in this way: a run a style, ten rounds a run. In each round a proposer sees the
+best template of a style so far with its worst predictions, and writes another one; a world model predicts with it, and a reward
+compares. The transitions of some tasks are kept for the end: only the chosen templates' score there is a measurement, since the
+others chose them.
 
-Answers of models are kept as they come, and a round as it ends. A run that was killed asks nothing twice and ends as any other.
+Models' answers are kept as they come, and a round as it ends. A run that was killed asks nothing twice and ends as any other.
 """
 
 import hashlib
@@ -36,13 +36,14 @@ from wm_plugin.lab.evaluation.prompt_trials import Candidate, Held, Trial, Wrong
 from wm_plugin.lab.evaluation.proposals import LEAST, START, Example, Refused, question, read_proposal
 from wm_plugin.rewards.extract import extract
 from wm_plugin.tokens.message import Message
-from wm_plugin.untrusted import encodable, loads
+from wm_plugin.untrusted import encodable
 
 VERSION = 1  # of the folder's layout
-_TRANSIENT = ("timeout", "connection", "rate limit", "server error")  # failures that say nothing of a prompt
-_MOST_FAILED = 0.05  # share of the predictions of a round that may fail so; `ServerPredictor` allows as many
+_TRANSIENT = ("timeout", "connection", "rate limit", "server error")  # failures that say nothing about a prompt
+_MOST_FAILED = 0.05  # share of a round's predictions that may fail so; `ServerPredictor` allows as many
 _MOST_LOST = 0.5  # share of proposals, and of predictions with the template at the start, that may fail in any way
-_CONTEXT = 4_000  # characters of what came before an action, in a row
+_CONTEXT = 4_000  # characters before an action, in a row
+_CANDIDATES = TypeAdapter(list[Candidate])
 
 
 @dataclass(frozen=True)
@@ -51,19 +52,16 @@ class Outcome:
 
     Attributes:
         prompts: the family, a variant for each style, the best first; None if fewer than three styles have a template.
-        chosen: the best candidate of each style, in the same order.
-        measures: of the search and of the test, as the function `measured` makes them.
         failures: rows of the test without a score, by reason, and proposals that were refused, as "proposal: REASON".
-        rows: the test's predictions.
         proposed, predicted: how many answers the models gave in this run.
     """
 
     prompts: Prompts | None
-    chosen: Sequence[Candidate]
-    measures: Sequence[Measure]
+    chosen: Sequence[Candidate]  # the best candidate of each style, in the same order
+    measures: Sequence[Measure]  # of the search and of the test, as `measured` makes them
     failures: Mapping[str, int]
     notes: Sequence[str]
-    rows: Sequence[Mapping[str, Any]]
+    rows: Sequence[Mapping[str, Any]]  # the test's predictions
     proposed: int
     predicted: int
 
@@ -101,18 +99,21 @@ class Search:
     """A search for a family of prompts.
 
     Args:
-        start: the family whose tag, fields and texts the result has. `variant`: the one of its variants that is improved.
-        styles: what the proposer is told about the form, by the name of the style.
-        world: the world model, at temperature 0. proposer: the model that writes templates.
-        reward: of predictions, higher is better, 0 where there is none.
+        start: the family whose tag, fields and texts the result has.
+        variant: the one of its variants that is improved.
+        styles: what the proposer is told about the form, by the style's name.
+        world: the world model, at temperature 0.
+        proposer: the model that writes templates.
+        reward: scores predictions; higher is better, 0 if there is none.
         work: a folder for answers and rounds.
         settings: what else the scores depend on, such as the reward's arguments, as JSON values.
         rounds: of proposals. A finished search can be continued with more.
-        examples: of wrong predictions that the proposer is shown.
-        thinking: the world model reasons before it predicts. world_context: it is shown the hidden state that rollouts carry.
+        examples: wrong predictions that the proposer is shown.
+        thinking: the world model reasons before it predicts.
+        world_context: it is shown the hidden state that rollouts carry.
 
     Raises:
-        UserError: a setting is invalid, or the folder is of another search.
+        UserError: a setting is invalid, or the folder is another search's.
     """
 
     def __init__(
@@ -163,13 +164,14 @@ class Search:
         """Search and test, or go on where an earlier run was killed. `watch` passes the rounds through.
 
         Raises:
-            UserError: too many calls of a server failed, or a file of a finished round is damaged.
+            UserError: too many calls of a server failed, or a finished round's file is damaged.
         """
         history: list[list[Candidate]] = []
         for number in watch(range(self.rounds + 1)):
             path = self.work / f"round-{number:03d}.json"
-            made = self._read(path, number) if path.exists() else None
-            if made is None:
+            if path.exists():
+                made = self._read(path, number)
+            else:
                 made = self._round(number, history)
                 write_text(path, json.dumps([one.model_dump() for one in made], ensure_ascii=True) + "\n")
             history.append(made)
@@ -220,15 +222,8 @@ class Search:
             columns = reward_columns(transition)
             observed = truth(transition, self.start)
             examples.append(Example(columns["context"], columns["action"], observed, wrong.predicted))
-        return question(
-            self.start,
-            self.variant,
-            self.styles[style],
-            Variant(system=present.system, user=present.user),
-            examples,
-            attempts,
-            number=number,
-        )
+        template, told = Variant(system=present.system, user=present.user), self.styles[style]
+        return question(self.start, self.variant, told, template, examples, attempts, number=number)
 
     def _proposed(self, style: str, number: int, answer: Answer) -> Candidate:
         try:
@@ -240,12 +235,12 @@ class Search:
         return Candidate(style=style, round=number, system=made.system, user=made.user)
 
     def _best(self, style: str, history: Sequence[Sequence[Candidate]]) -> Candidate | None:
-        """The best template of a style so far; the first of equal ones."""
+        """Return a style's best template so far, the first of equal ones."""
         usable = [one for made in history for one in made if one.style == style and not one.refused]
         return max(usable, key=lambda one: one.score, default=None)
 
     def _scored(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """The candidates with their scores on the transitions of the search."""
+        """Score the candidates on the search's transitions."""
         made, truths = [], [truth(one, self.start).strip() for one in self.held.search]
         for candidate, trial in zip(candidates, self._try(candidates, self.held.search), strict=True):
             wrong = [
@@ -263,7 +258,12 @@ class Search:
     def _try(self, candidates: Sequence[Candidate], transitions: Sequence[Transition]) -> list[Trial]:
         """Predict the transitions with each of the templates, and compare."""
         families = [self._with({one.style: one}, {}) for one in candidates]
-        conversations = [self._conversation(family, one) for family in families for one in transitions]
+        how: dict[str, Any] = {"thinking": self.thinking, "world_context": self.world_context}
+        conversations = [
+            list(render(one, family, variant=next(iter(family.variants)), **how).messages)
+            for family in families
+            for one in transitions
+        ]
         answers = self.world(conversations, seed=self.seed)
         _check_failed("the world model", [answer.failure for answer in answers], _TRANSIENT, _MOST_FAILED)
         trials, count = [], len(transitions)
@@ -271,23 +271,18 @@ class Search:
             own = answers[place * count : (place + 1) * count]
             outputs = [[] if answer.trouble else [answer.text] for answer in own]
             scored = score(zip(transitions, outputs, strict=True), self.reward, family)
-            values = [_finite(scores[0]) if scores else None for _, _, scores in scored]
-            failures = [_failure(answer, value, family) for answer, value in zip(own, values, strict=True)]
-            trials.append(Trial([_shown(answer, family) for answer in own], values, failures))
+            values = [next((one for one in scores if _is_score(one)), None) for _, _, scores in scored]
+            found = [extract(answer.text, family.tag).prediction for answer in own]
+            predictions = [answer.text if text is None else text for answer, text in zip(own, found, strict=True)]
+            failures = [
+                answer.trouble or ("" if value is not None else "no prediction" if text is None else "no score")
+                for answer, value, text in zip(own, values, found, strict=True)
+            ]
+            trials.append(Trial(predictions, values, failures))
         return trials
 
-    def _conversation(self, family: Prompts, transition: Transition) -> list[Message]:
-        made = render(
-            transition,
-            family,
-            variant=next(iter(family.variants)),
-            thinking=self.thinking,
-            world_context=self.world_context,
-        )
-        return made.messages
-
     def _family(self, best: Sequence[Candidate]) -> Prompts:
-        """The family of the best templates: the best one is for RL, the next for CPT and all others for SFT."""
+        """Make the family of the best templates: the best one is for RL, the next for CPT and all others for SFT."""
         names = [one.style for one in best]
         stages = {"rl": names[:1], "cpt": names[1:2], "sft": names[2:]}
         return self._with({one.style: one for one in best}, stages)
@@ -321,41 +316,26 @@ class Search:
         return notes
 
     def _read(self, path: Path, number: int) -> list[Candidate]:
-        """The candidates of a finished round."""
+        """Read a finished round's candidates."""
         try:
-            made = TypeAdapter(list[Candidate]).validate_python(loads(path.read_bytes()))
-        except (ValueError, ValidationError):
+            made = _CANDIDATES.validate_json(path.read_bytes())
+        except ValidationError:
             made = []
-        styles = list(self.styles) if number else [START]
-        rows = len(self.held.search)
-        whole = all(
-            one.round == number
-            and len(one.scores) == len(one.failures) == (0 if one.refused else rows)
-            and all(wrong.place < rows for wrong in one.worst)
-            for one in made
-        )
-        if [one.style for one in made] != styles or not whole:
+        if [one.style for one in made] != (list(self.styles) if number else [START]):
             raise UserError(f"{path}: damaged; remove it and the rounds after it, and they are made again")
         return made
 
 
 def _check_failed(who: str, failures: Sequence[str], kinds: Collection[str], most: float) -> None:
-    """Stop where a server fails too often: a search must not be led by that."""
+    """Stop if a server fails too often: its failures must not lead a search."""
     failed = Counter(kind for kind in failures if kind in kinds)
     if failed.total() > most * len(failures):
         reasons = ", ".join(f"{count} {kind}" for kind, count in failed.most_common())
         raise UserError(f"{who}: {failed.total()} of {len(failures)} calls failed ({reasons}); run it again to go on")
 
 
-def _failure(answer: Answer, value: float | None, family: Prompts) -> str:
-    if answer.trouble or value is not None:
-        return answer.trouble
-    return "no score" if extract(answer.text, family.tag).prediction is not None else "no prediction"
-
-
-def _shown(answer: Answer, family: Prompts) -> str:
-    prediction = extract(answer.text, family.tag).prediction
-    return answer.text if prediction is None else prediction
+def _is_score(value: float | None) -> bool:
+    return value is not None and math.isfinite(value)
 
 
 def _task(transition: Transition) -> str:
@@ -368,7 +348,3 @@ def _name(transition: Transition) -> str:
 
 def _digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None

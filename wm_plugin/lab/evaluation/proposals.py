@@ -1,8 +1,8 @@
-"""Templates of prompts that a model proposes: what it is asked, and whether its answer can be used.
+"""Templates of prompts that a model proposes: the question to it, and whether its answer can be used.
 
-The answer is untrusted. It becomes a template of `string.Template` if it has the placeholders of the template that it is to
+The answer is untrusted. It becomes a template for `string.Template` if it has the placeholders of the template that it is to
 replace, in the same part of the prompt and in paragraphs that stay when another one is empty, and if nothing in it could pass for
-a turn of a chat. What the proposer is shown of sessions stands between markers that cannot be forged (`rewards.delimit`).
+a turn of a chat. What the proposer sees of sessions stands between markers that cannot be forged (`rewards.delimit`).
 """
 
 from collections import Counter
@@ -12,10 +12,9 @@ from importlib import resources
 from pathlib import Path
 from string import Template
 
-import yaml
-
 from wm_plugin.data.prompts.file import PLACEHOLDERS, Prompts, Variant
 from wm_plugin.errors import UserError, shown
+from wm_plugin.lab.evaluation.yaml_file import read_yaml
 from wm_plugin.rewards.delimit import fenced, neutral, shortened
 from wm_plugin.rewards.extract import extract
 from wm_plugin.tokens.message import Message
@@ -23,13 +22,11 @@ from wm_plugin.tokens.message import Message
 START = "start"  # the name of the template that a search starts from, beside those of styles
 LONGEST = 80_000  # characters of a template: over 1,100 lines, as the longest of Qwen-AgentWorld's
 LEAST = 3  # styles: each stage has variants of its own
-_MOST = 100  # styles
-_LONGEST_STYLE = 4_000  # characters
 _ONCE = ("context", "history", "action")  # which may be long
-_OFTEN = 4  # times that any other placeholder may be there
+_OFTEN = 4  # times that any other placeholder may be used
 _MAY_BE_EMPTY = {"context", "history", "masked", "completion", "success"}
-_EMOJI = {0xFE0E: None, 0xFE0F: None}  # how a sign before them is drawn; they cannot be seen themselves
-_SHOWN = 3_000  # characters of a text of a session
+_EMOJI = {0xFE0E: None, 0xFE0F: None}  # say how the sign before them is drawn; they are invisible themselves
+_SHOWN = 3_000  # characters of a session's text
 _REASON = 200  # characters of a reason
 _MEANS = {
     "context": "the session's description, with headings of its own (lines that begin with #)",
@@ -44,7 +41,7 @@ _MEANS = {
 
 
 class Refused(ValueError):
-    """An answer that holds no template that can be used. The message tells the proposer why; `kind` is for counting."""
+    """An answer holds no template that can be used. The message tells the proposer why; `kind` is for counting."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message[:_REASON])
@@ -53,7 +50,7 @@ class Refused(ValueError):
 
 @dataclass(frozen=True)
 class Example:
-    """A prediction that went wrong: what came before the action, the action, and what was and what would have been right."""
+    """A wrong prediction: the text before the action, the action, the real observation and the predicted one."""
 
     before: str
     action: str
@@ -62,33 +59,27 @@ class Example:
 
 
 def load_styles(path: str | Path | None = None) -> dict[str, str]:
-    """The styles of a file like styles.yaml, by name, in its order; None for this package's.
+    """Read the styles of a file like styles.yaml, by name, in its order; None for this package's.
 
     Raises:
         UserError: the file cannot be read, or a style cannot be used.
     """
     where = path or "styles"
-    source = resources.files(__package__) / "styles.yaml" if path is None else Path(path)
-    try:
-        styles = yaml.safe_load(source.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{where}: {error.strerror or error}") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # not UTF-8; also of a date or a number
-        raise UserError(f"{where}: not YAML: {' '.join(str(error).split())[:200]}") from None
-    if not isinstance(styles, dict) or not LEAST <= len(styles) <= _MOST:
-        raise UserError(f"{where}: write {LEAST} to {_MOST} styles, as NAME: WHAT THE PROPOSER IS TOLD")
+    styles = read_yaml(path, "styles.yaml")
+    if not isinstance(styles, dict) or len(styles) < LEAST:
+        raise UserError(f"{where}: write {LEAST} or more styles, as NAME: WHAT THE PROPOSER IS TOLD")
     for name, told in styles.items():
-        if not isinstance(name, str) or not name.isidentifier() or not name.isascii() or len(name) > 40:
+        if not isinstance(name, str) or not name.isidentifier() or not name.isascii():
             raise UserError(f"{where}: {shown(name)} cannot be a style's name; write a word of letters, digits and _")
         if name == START:
             raise UserError(f"{where}: {START!r} is the template that the search starts from; write another name")
-        if not isinstance(told, str) or not told.strip() or len(told) > _LONGEST_STYLE:
-            raise UserError(f"{where}: {name}: write a text of at most {_LONGEST_STYLE:,} characters")
+        if not isinstance(told, str) or not told.strip():
+            raise UserError(f"{where}: {name}: write a text")
     return {name: told.strip() for name, told in styles.items()}
 
 
 def is_bare(start: Variant) -> bool:
-    """Whether the last message is the action alone, as in Word2World's dialogues; then it stays so."""
+    """Return whether the last message is the action alone, as in Word2World's dialogues; then it stays so."""
     return start.user.strip() == "$action"
 
 
@@ -102,19 +93,20 @@ def question(
     *,
     number: int,
 ) -> list[Message]:
-    """The conversation that asks for a template.
+    """Return the conversation that asks for a template.
 
     Args:
         prompts: the family, for its fields.
         start: the variant whose placeholders a template must have.
         style: what the proposer is told about the form.
-        present: the variant to improve. examples: its worst predictions.
+        present: the variant to improve.
+        examples: its worst predictions.
         attempts: a line for each earlier template in this style.
-        number: of this round, from 1.
+        number: this round's number, from 1.
     """
-    parts = ("system",) if is_bare(start) else ("system", "user")
+    parts = _parts(start)
     names = {"system": "the system message", "user": "the last message, which asks for the observation"}
-    told = Template(resources.files(__package__).joinpath("proposer.md").read_text(encoding="utf-8")).substitute(
+    told = Template((resources.files(__package__) / "proposer.md").read_text(encoding="utf-8")).substitute(
         style=style,
         longest=f"{LONGEST:,}",
         placeholders="\n\n".join(_list_of_placeholders(prompts, start, part) for part in parts),
@@ -126,9 +118,8 @@ def question(
         before = example.before
         cut = f"(cut here: {len(before) - _SHOWN} characters before)\n{before[-_SHOWN:]}"
         texts[f"session_{place}"] = before if len(before) <= _SHOWN else cut
-        texts[f"action_{place}"] = shortened(example.action, _SHOWN)
-        texts[f"observed_{place}"] = shortened(example.observed, _SHOWN)
-        texts[f"predicted_{place}"] = shortened(example.predicted, _SHOWN)
+        for name in ("action", "observed", "predicted"):
+            texts[f"{name}_{place}"] = shortened(getattr(example, name), _SHOWN)
     if attempts:
         texts["earlier_templates_in_this_style"] = "\n".join(attempts)
     data, _ = fenced(texts)
@@ -137,13 +128,13 @@ def question(
 
 
 def read_proposal(text: str, prompts: Prompts, start: Variant) -> Variant:
-    """The template in an answer, in the form of `start`. Any text is accepted, in time linear in its length.
+    """Read the template in an answer, in the form of `start`. Any text is accepted, in time linear in its length.
 
     Raises:
         Refused: there is none that can be used.
     """
     parts = {"system": "", "user": start.user}
-    for part in ("system",) if is_bare(start) else ("system", "user"):
+    for part in _parts(start):
         found = extract(text, f"{part}_template").prediction
         if found is None or "_template>" in found:
             raise Refused("no template", f"<{part}_template> was missing, or not closed before another one")
@@ -158,6 +149,10 @@ def read_proposal(text: str, prompts: Prompts, start: Variant) -> Variant:
     for part, template in parts.items():
         _check(part, template, prompts, start)
     return Variant(**parts, think=start.think, direct=start.direct)
+
+
+def _parts(start: Variant) -> tuple[str, ...]:
+    return ("system",) if is_bare(start) else ("system", "user")
 
 
 def _check(part: str, template: str, prompts: Prompts, start: Variant) -> None:
@@ -184,7 +179,7 @@ def _check(part: str, template: str, prompts: Prompts, start: Variant) -> None:
 
 
 def _placeholders(template: str) -> list[str]:
-    """The names of the placeholders, in order, each as often as it is there."""
+    """Return the names of the placeholders, in order, each as often as it is used."""
     names = []
     for match in Template.pattern.finditer(template):
         if match["invalid"] is not None:
@@ -199,7 +194,7 @@ def _needed(start: Variant, part: str) -> list[str]:
 
 
 def _hollow(prompts: Prompts, start: Variant) -> set[str]:
-    """The placeholders that may be empty."""
+    """Return the placeholders that may be empty."""
     values = {name: _text(value) for name, value in prompts.fields.items()}
     one = prompts.model_copy(update={"variants": {START: start}})
     values["answer"] = min((one.answer(START, thinking) for thinking in (True, False)), key=len)

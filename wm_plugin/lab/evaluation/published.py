@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 from string import Formatter
-from typing import Any
 
-from wm_plugin.errors import UserError, shown
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+
+from wm_plugin.errors import UserError
 from wm_plugin.lab.evaluation.bench_rows import Row
 from wm_plugin.lab.evaluation.published_replies import Verdict, prediction, verdict
 from wm_plugin.rewards.rubric import DIMENSIONS
@@ -25,29 +26,21 @@ from wm_plugin.tokens.message import Message
 TEMPERATURE, MAX_TOKENS, TRIES = 0.6, 32_768, 3  # of the published evaluator, for models and judges
 _CONFIG, _EVALUATOR = "eval/lwm_eval_utils/task_configs.py", "eval/eval.py"
 _BUILDER, _TEMPLATE, _DOMAINS = "build_judge_messages", "JUDGE_USER_PROMPT", "TASK_CONFIGS"
-_FALLBACK = "mcp"  # whose tags a domain has that is not known
+_FALLBACK = "mcp"  # whose tags an unknown domain has
 _PARTS = ("context", "world_model_input", "predicted_observation", "ground_truth")  # of the template
 _VALUES = ("context", "current_prompt", "model_output_clean", "ground_truth_clean")  # of these parts
-_LARGEST = 1 << 20  # bytes of a file of the checkout
 _TOTAL = "total_score"
 
-Parts = tuple[tuple[str, str], ...]  # (a text, the name of the value after it or "")
 
+class Domain(BaseModel):
+    """What the evaluator does in a domain."""
 
-@dataclass(frozen=True)
-class Domain:
-    """What the evaluator does in a domain.
-
-    Attributes:
-        prompt: The judge's instructions.
-        marker: The heading of an observation, which is taken away.
-        tag, verdict_tag: Of predictions, and of verdicts.
-    """
-
-    prompt: str
-    marker: str
-    tag: str
-    verdict_tag: str
+    # the judge's instructions; read from the path in the checkout
+    prompt: str = Field("", alias="judge_system_prompt_path")
+    marker: str = Field("", alias="response_marker")  # the heading of an observation, which is removed
+    # the tags around predictions and verdicts
+    tag: str = Field("predicted_observation", alias="response_tag")
+    verdict_tag: str = Field("final_evaluation", alias="judge_response_tag")
 
 
 @dataclass(frozen=True)
@@ -55,15 +48,15 @@ class Published:
     """The published evaluator, as a checkout describes it."""
 
     domains: Mapping[str, Domain]
-    template: Parts
-    parts: Mapping[str, Parts]
+    template: str  # for `str.format`, and so are the parts that it takes
+    parts: Mapping[str, str]
 
     def output(self, row: Row, text: str) -> str:
-        """What the judge is to score of a model's output."""
+        """Return the part of a model's output that the judge is to score."""
         return prediction(text, self._domain(row).tag)
 
     def question(self, row: Row, output: str) -> list[Message]:
-        """What the judge is asked about `output`."""
+        """Return the question to the judge about `output`."""
         known = self.domains.get(row.domain)
         marker = known.marker if known else ""
         context = "".join(f"{action}\n{observed}\n\n" for action, observed in row.history)
@@ -73,16 +66,16 @@ class Published:
             "model_output_clean": _unmarked(output, marker),
             "ground_truth_clean": _unmarked(row.response, marker),
         }
-        filled = {name: _filled(parts, values) for name, parts in self.parts.items()}
+        filled = {name: part.format(**values) for name, part in self.parts.items()}
         if not context:
             filled["context"] = ""
         return [
             {"role": "system", "content": known.prompt if known else ""},
-            {"role": "user", "content": _filled(self.template, filled).strip()},
+            {"role": "user", "content": self.template.format(**filled).strip()},
         ]
 
     def verdict(self, row: Row, reply: str) -> Verdict | None:
-        """The scores in a judge's reply, None if there are none."""
+        """Return the scores in a judge's reply, None if there are none."""
         return verdict(reply, self._domain(row).verdict_tag)
 
     def _domain(self, row: Row) -> Domain:
@@ -90,119 +83,95 @@ class Published:
 
 
 def read(folder: str | Path) -> Published:
-    """The evaluator of a checkout.
+    """Read the evaluator of a checkout.
 
     Raises:
         UserError: the folder has none, or one that is written in another way.
     """
     root = Path(folder)
-    if not (root / _CONFIG).is_file():
+    path = root / _CONFIG
+    if not path.is_file():
         raise UserError(f"{root}: no checkout of github.com/QwenLM/Qwen-AgentWorld; {_CONFIG} is not there")
-    tree, other = _tree(root / _CONFIG), _tree(root / _EVALUATOR)
-    values = {}
-    for name in (_DOMAINS, _TEMPLATE):
-        nodes = [node for node in tree.body if isinstance(node, ast.Assign) and _assigns(node, name)]
-        if not nodes:
-            raise _unknown(root / _CONFIG, f"there is no {name}")
-        try:
-            values[name] = ast.literal_eval(nodes[-1].value)
-        except (ValueError, TypeError, MemoryError, RecursionError):
-            raise _unknown(root / _CONFIG, f"{name} is no constant") from None
-    domains, template = values[_DOMAINS], values[_TEMPLATE]
-    if not isinstance(template, str) or not isinstance(domains, dict) or _FALLBACK not in domains:
-        raise _unknown(root / _CONFIG, f"{_TEMPLATE} is no text, or {_DOMAINS} no domains with {_FALLBACK!r}")
-    return Published(
-        {name: _read_domain(root, name, one) for name, one in domains.items()},
-        _template(root / _CONFIG, template),
-        _parts(root / _EVALUATOR, other),
-    )
-
-
-def _read_domain(root: Path, name: Any, settings: Any) -> Domain:
-    keys = ("judge_system_prompt_path", "response_marker", "response_tag", "judge_response_tag")
-    if not isinstance(name, str) or not isinstance(settings, dict):
-        raise _unknown(root / _CONFIG, f"{_DOMAINS} has a domain that is no mapping")
-    defaults = ("", "", "predicted_observation", "final_evaluation")
-    path, marker, tag, verdict_tag = (settings.get(key, value) for key, value in zip(keys, defaults, strict=True))
-    if not all(isinstance(value, str) for value in (path, marker, tag, verdict_tag)):
-        raise _unknown(root / _CONFIG, f"{_DOMAINS} of {shown(name)} has values that are no texts")
+    constants: dict[str, ast.expr] = {}
+    for node in _tree(path).body:
+        if isinstance(node, ast.Assign):
+            constants |= {target.id: node.value for target in node.targets if isinstance(target, ast.Name)}
     try:
-        inside = (root / path).resolve().is_relative_to(root.resolve())
-    except (OSError, ValueError, RuntimeError):  # no name of a file; links in a circle
-        raise UserError(f"{root / _CONFIG}: the judge's prompt of {shown(name)} cannot be read") from None
-    if not inside:
-        raise UserError(f"{root / _CONFIG}: the judge's prompt of {shown(name)} is outside of the checkout")
-    return Domain(_text(root / path), marker, tag, verdict_tag)
+        template, configs = (ast.literal_eval(constants[name]) for name in (_TEMPLATE, _DOMAINS))
+        template = TypeAdapter(str).validate_python(template)
+        domains = TypeAdapter(dict[str, Domain]).validate_python(configs)
+    except KeyError as error:
+        raise _unknown(path, f"there is no {error.args[0]}") from None
+    except (ValueError, TypeError) as error:
+        reason = f"{_TEMPLATE} is no text, or {_DOMAINS} no domains"
+        raise _unknown(path, reason if isinstance(error, ValidationError) else "a value is no constant") from None
+    if _FALLBACK not in domains:
+        raise _unknown(path, f"{_DOMAINS} has no {_FALLBACK!r}")
+    for domain in domains.values():
+        domain.prompt = _text(root / domain.prompt)
+    for _, name, layout, conversion in _fields(path, template):
+        if name is not None and (name not in _PARTS or layout or conversion):
+            raise _unknown(path, f"{_TEMPLATE} cannot be filled in: {{{name}}}")
+    return Published(domains, template, _parts(root / _EVALUATOR))
 
 
-def _template(path: Path, text: str) -> Parts:
-    parts = []
+def _fields(path: Path, template: str) -> list[tuple[str, str | None, str | None, str | None]]:
     try:
-        for literal, name, layout, conversion in Formatter().parse(text):
-            if name is not None and (name not in _PARTS or layout or conversion):
-                raise ValueError(shown(f"{{{name}}}"))
-            parts.append((literal, name or ""))
+        return list(Formatter().parse(template))
     except ValueError as error:
         raise _unknown(path, f"{_TEMPLATE} cannot be filled in: {error}") from None
-    return tuple(parts)
 
 
-def _parts(path: Path, tree: ast.Module) -> dict[str, Parts]:
-    """The texts around the values of a question, which are formatted strings of the evaluator's code."""
-    builders = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == _BUILDER]
-    parts: dict[str, Parts] = {}
+def _parts(path: Path) -> dict[str, str]:
+    """Read the texts around a question's values, which are formatted strings of the evaluator's code, as templates."""
+    builders = [node for node in _tree(path).body if isinstance(node, ast.FunctionDef) and node.name == _BUILDER]
+    parts: dict[str, str] = {}
     for node in ast.walk(builders[0]) if builders else ():
-        if isinstance(node, ast.Assign) and _assigns(node, "context") and isinstance(node.value, ast.JoinedStr):
-            parts["context"] = _joined(path, node.value)
-        elif isinstance(node, ast.keyword) and node.arg in _PARTS and isinstance(node.value, ast.JoinedStr):
-            parts[node.arg] = _joined(path, node.value)
+        value = getattr(node, "value", None)
+        if not isinstance(value, ast.JoinedStr):
+            continue
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "context":
+            parts["context"] = _joined(path, value)
+        elif isinstance(node, ast.keyword) and node.arg in _PARTS:
+            parts[node.arg] = _joined(path, value)
     if missing := [name for name in _PARTS if name not in parts]:
         raise _unknown(path, f"{_BUILDER} has no formatted string of {', '.join(missing)}")
     return parts
 
 
-def _joined(path: Path, node: ast.JoinedStr) -> Parts:
+def _joined(path: Path, node: ast.JoinedStr) -> str:
     parts = []
     for piece in node.values:
-        if isinstance(piece, ast.Constant) and isinstance(piece.value, str):
-            parts.append((piece.value, ""))
-            continue
-        value = piece.value if isinstance(piece, ast.FormattedValue) else None
-        plain = isinstance(piece, ast.FormattedValue) and piece.conversion == -1 and piece.format_spec is None
-        if not plain or not isinstance(value, ast.Name) or value.id not in _VALUES:
-            raise _unknown(path, f"a formatted string of {_BUILDER} has another value than {', '.join(_VALUES)}")
-        parts.append(("", value.id))
-    return tuple(parts)
-
-
-def _assigns(node: ast.Assign, name: str) -> bool:
-    return any(isinstance(target, ast.Name) and target.id == name for target in node.targets)
+        match piece:
+            case ast.Constant(value=str(text)):
+                parts.append(text.replace("{", "{{").replace("}", "}}"))
+            case ast.FormattedValue(value=ast.Name(id=name), conversion=-1, format_spec=None) if name in _VALUES:
+                parts.append(f"{{{name}}}")
+            case _:
+                raise _unknown(path, f"a formatted string of {_BUILDER} has another value than {', '.join(_VALUES)}")
+    return "".join(parts)
 
 
 def _tree(path: Path) -> ast.Module:
     try:
         return ast.parse(_text(path))
-    except (SyntaxError, ValueError, MemoryError, RecursionError):
+    except (SyntaxError, ValueError) as error:
+        if isinstance(error, UserError):
+            raise
         raise UserError(f"{path}: no Python that can be read") from None
 
 
 def _text(path: Path) -> str:
     try:
-        if not path.is_file() or path.stat().st_size > _LARGEST:
-            raise UserError(f"{path}: no file of the benchmark's repository; name a whole checkout of it")
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise UserError(f"{path}: not UTF-8") from None
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); name a whole checkout of the benchmark") from None
 
 
 def _unknown(path: Path, reason: str) -> UserError:
     return UserError(f"{path}: written in a way that is not known ({reason}); commit cd0aa83 of the repository is")
-
-
-def _filled(parts: Parts, values: Mapping[str, str]) -> str:
-    return "".join(text + (values[name] if name else "") for text, name in parts)
 
 
 def _unmarked(text: str, marker: str) -> str:
@@ -212,7 +181,7 @@ def _unmarked(text: str, marker: str) -> str:
 
 
 def figures(judged: Iterable[tuple[str, Verdict | None]]) -> tuple[dict[str, dict[str, float]], float | None, int]:
-    """The printed figures, from 0 to 100: by domain and dimension, the overall one, and how many rows this is a mean of.
+    """Return the printed figures, from 0 to 100: by domain and dimension, the overall one, and its number of rows.
 
     A verdict without any score above 0 counts as valid in its domain and not overall; a domain of such verdicts gets -25.
     """
@@ -234,5 +203,5 @@ def figures(judged: Iterable[tuple[str, Verdict | None]]) -> tuple[dict[str, dic
 
 
 def points(score: float) -> float:
-    """A score from 1 to 5 as points from 0 to 100."""
+    """Return a score from 1 to 5 as points from 0 to 100."""
     return (score - 1) / 4 * 100

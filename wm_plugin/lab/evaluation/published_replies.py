@@ -1,8 +1,8 @@
-"""How AgentWorldBench's own evaluator reads what models and judges write, bug for bug.
+"""Reads models' and judges' texts as AgentWorldBench's own evaluator does, bug for bug.
 
-Its reading of a reply is generous where ours is strict: any JSON in the reply may be the verdict, and missing scores are left out
-of the mean. Here it takes linear time. It differs only where there is no verdict: in replies of over a million characters, and
-beyond the bounds of `untrusted.loads` (250 levels, integers of 308 digits).
+It is generous where our reading is strict: any JSON in the reply may be the verdict, and missing scores are left out of the mean.
+Here it takes linear time. It differs only where it finds no verdict: in replies of over a million characters, and beyond the
+bounds of `untrusted.loads` (250 levels, integers of 308 digits).
 """
 
 import re
@@ -12,7 +12,7 @@ from typing import Any
 from wm_plugin.rewards.rubric import DIMENSIONS
 from wm_plugin.untrusted import BoundsError, loads
 
-_NOTHING = "No output"  # what is judged where there is none
+_NOTHING = "No output"  # what is judged without an output
 _LONGEST = 1 << 20  # characters of a reply that is read
 
 _THOUGHT = re.compile("<(/?)think>", re.IGNORECASE)
@@ -26,14 +26,14 @@ _SCORES = re.compile(r'"scores"\s*+:\s*+\{')
 
 @dataclass(frozen=True)
 class Verdict:
-    """Scores of a reply. Those up to 5 are as they were, 0 stands for none; `total` is the mean of those above 0."""
+    """A reply's scores, at most 5, 0 for a missing one; `total` is the mean of those above 0."""
 
     scores: dict[str, int]
     total: float
 
 
 def prediction(text: str, tag: str) -> str:
-    """What the evaluator takes for the prediction: the last block of the tag, or all of a text without one."""
+    """Return what the evaluator takes for the prediction: the tag's last block, or the whole text without one."""
     if not text:
         return _NOTHING
     text = without_thoughts(text, tag)
@@ -42,7 +42,7 @@ def prediction(text: str, tag: str) -> str:
 
 
 def verdict(reply: str, tag: str) -> Verdict | None:
-    """The scores that the evaluator reads from a reply, None if it finds none."""
+    """Return the scores that the evaluator reads from a reply, None if it finds none."""
     if len(reply) > _LONGEST:
         return None
     text = without_thoughts(reply.strip(), tag)
@@ -60,10 +60,7 @@ def verdict(reply: str, tag: str) -> Verdict | None:
 
 
 def without_thoughts(text: str, tag: str) -> str:
-    """A text without `<think>` blocks; what is before a closing mark alone goes, too, and what follows an opening one alone.
-
-    An opening mark without a closing one takes what follows only up to the next `<tag>`.
-    """
+    """Remove `<think>` blocks, what is before a lone closing mark, and what follows a lone opening one up to the next `<tag>`."""
     opening: list[int] = []
     closing: list[int] = []  # where the mark ends
     for mark in _THOUGHT.finditer(text):
@@ -74,7 +71,7 @@ def without_thoughts(text: str, tag: str) -> str:
     if not opening and not closing:
         return text
     cuts: list[tuple[int, int]] = []
-    used = alone = 0  # closing marks that were looked at; the end of the last one that closes nothing
+    used = alone = 0  # closing marks that were checked; the end of the last one that closes nothing
     left = len(opening)  # the first opening mark that nothing closes
     for number, start in enumerate(opening):
         while used < len(closing) and closing[used] <= start:
@@ -115,7 +112,7 @@ def _last_block(text: str, tag: str) -> str | None:
 
 
 def _fenced(text: str) -> str | None:
-    """The last fenced object, one with scores before others."""
+    """Return the last fenced object, preferring one with scores."""
     blocks, place = [], text.find("```")
     while place >= 0:
         start = place + 3
@@ -131,7 +128,7 @@ def _fenced(text: str) -> str | None:
 
 
 def _last_object(text: str) -> str | None:
-    """The last text between matching braces, one with scores before others."""
+    """Return the last text between matching braces, preferring one with scores."""
     ends, start = _ends(text), text.find("{")
     last = scored = None
     while start >= 0:
@@ -144,15 +141,15 @@ def _last_object(text: str) -> str | None:
 
 
 def _ends(text: str) -> dict[int, int]:
-    """Where the object ends that begins at a brace, if what is before the brace is not looked at.
+    """Return where the object ends that begins at a brace, when reading starts at the brace.
 
-    Whether a later sign is inside of a string depends on where one begins to read. Readers in the same state are kept together:
-    each stack has a level for every brace that is open, with the places of the readers for which it is the only one.
+    Whether a later sign is inside a string depends on where reading starts. Readers in the same state are kept together: each
+    stack has a level for every open brace, with the places of the readers for which it is the only one.
     """
     ends: dict[int, int] = {}
     outside: list[list[int]] = []
     inside: list[list[int]] = []
-    escaped = -1  # the sign that is escaped for those inside of a string
+    escaped = -1  # the sign that is escaped for readers inside a string
     for match in _SIGN.finditer(text):
         place, sign = match.start(), match[0]
         if sign == "{":
@@ -178,7 +175,7 @@ def _together(one: list[list[int]], other: list[list[int]]) -> list[list[int]]:
 
 
 def _object_backwards(text: str) -> str | None:
-    """The object that ends at the last brace, read from its end."""
+    """Return the object that ends at the last brace, read from its end."""
     end = text.rfind("}") + 1
     depth, in_string = 0, False
     for match in reversed(list(_BRACE_OR_QUOTE.finditer(text, 0, end))):
@@ -223,7 +220,7 @@ def _scores_alone(text: str) -> str | None:
 
 
 def _score(value: Any) -> int:
-    """A score up to 5; a boolean is one, too, and what is no number is 0."""
+    """Return a score up to 5; a boolean counts as a number, and what is no number as 0."""
     if isinstance(value, float):
         value = round(value)  # half to even
     elif isinstance(value, str):

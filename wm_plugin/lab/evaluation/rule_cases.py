@@ -1,17 +1,17 @@
-"""The cases of rule-based verification, on its three axes. `rules` checks them, and scores a model by them.
+"""Builds the cases of rule-based verification, on its three axes. `rules` checks them, and scores a model by them.
 
 Each asks for the form of the real observation besides what the case is about, and its rules must refuse whoever copies words of
-the prompt, says the same of everything or echoes what was said before (`rule_form`): nothing is simulated by that.
+the prompt, says the same of everything or echoes an earlier text (`rule_form`): that simulates nothing.
 """
 
 import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from wm_plugin.data.schema import Action, Observation
+from wm_plugin.data.schema import Action
 from wm_plugin.lab.evaluation.rule_commands import Command, commands_of, texts_of
 from wm_plugin.lab.evaluation.rule_form import WORD, first_line, fixed, form, top_keys, unsimulated
 from wm_plugin.lab.evaluation.rules import Case, Session
@@ -20,65 +20,69 @@ from wm_plugin.rewards.json_match import parse as parse_json
 from wm_plugin.rewards.rule_errors import error_kind
 
 _NO_ERRORS = ("search",)  # the domain without cases of error handling in the paper
-_CHANCE = (
-    "timeout",
-    "rate_limit",
-    "connection",
-    "memory",
-    "other",
-)  # kinds of errors that do not follow from an action
+# kinds of errors that do not follow from an action
+_CHANCE = ("timeout", "rate_limit", "connection", "memory", "other")
 _LONGEST = 20_000  # characters of an observation that a case is made of
 _MASK = "[withheld]"
-_KEPT = 64  # files, tables and values of a table that are looked for
+_KEPT = 64  # files, tables and values of a table that are remembered
 _LINES, _VALUES = 3, 5  # lines of a file and values of a row that a prediction must have
 _SHORTEST = 3  # characters of a value that is looked for
 _HEAD = 200  # characters of a command's first line
 _BEFORE = 2  # observations and writing actions before the turn that an echo repeats
 
 
+@dataclass(frozen=True)
+class _Seen:
+    """A turn with one observation, which no filter marked."""
+
+    turn: int
+    action: Action
+    text: str
+
+    @property
+    def words(self) -> set[str]:
+        """The action's words."""
+        return set(WORD.findall("\n".join(texts_of(self.action))))
+
+
 def build(source: Iterable[Session], *, seed: int = 0) -> Iterator[Case]:
-    """The cases of sessions, in order. A session gives one of each kind of controllability, and all of the others."""
+    """Yield the cases of sessions, in order. A session gives one of each kind of controllability, and all of the others."""
     for session in source:
-        yield from _controllability(session, seed)
-        yield from _errors(session)
-        yield from _consistency(session)
+        seen = list(_observed(session))
+        yield from _controllability(session, seen, seed)
+        yield from _errors(session, seen)
+        yield from _consistency(session, seen)
 
 
-def _observed(session: Session) -> Iterator[tuple[int, Action, str]]:
-    """(turn, action, observation) of the turns with one observation, which no filter marked."""
+def _observed(session: Session) -> Iterator[_Seen]:
     for number, turn in enumerate(session.trajectory.turns):
         if turn.actor == "agent" and len(turn.observations) == 1:
-            observation: Observation = turn.observations[0]
+            (observation,) = turn.observations
             if observation.data.get("target") is not False and len(observation.text) <= _LONGEST:
-                yield number, turn.action, observation.text
+                yield _Seen(number, turn.action, observation.text)
 
 
 # Controllability
 
 
-def _controllability(session: Session, seed: int) -> Iterator[Case]:
-    """One case of each kind, of turns that a hash of the seed picks."""
-    turns = [
-        (number, action, text)
-        for number, action, text in _observed(session)
-        if number in session.turns and text.strip() and error_kind(text) is None
-    ]
-    turns.sort(key=lambda turn: _hash(seed, session.name, turn[0]))
-    for number, action, text in turns:
-        if case := _failure(session, number, action, text, seed):
-            yield case
-            break
-    always = set.intersection(*(set(WORD.findall(text)) for *_, text in turns)) if len(turns) > 1 else set()
-    for number, action, text in turns:
-        if value := _telling(text, _words(action) | always):
-            yield _replaced(session, number, action, text, value, _MASK, "withheld")
-            yield _replaced(session, number, action, text, value, changed(value), "replaced")
+def _controllability(session: Session, seen: Sequence[_Seen], seed: int) -> Iterator[Case]:
+    """Yield one case of each kind, of turns that a hash of the seed picks."""
+    turns = [one for one in seen if one.turn in session.turns and one.text.strip() and error_kind(one.text) is None]
+    turns.sort(key=lambda one: _hash(seed, session.name, one.turn))
+    if failure := next(filter(None, (_failure(session, one, seed) for one in turns)), None):
+        yield failure
+    always = set.intersection(*(set(WORD.findall(one.text)) for one in turns)) if len(turns) > 1 else set()
+    for one in turns:
+        if value := _telling(one.text, one.words | always):
+            yield _replaced(session, one, value, _MASK, "withheld")
+            yield _replaced(session, one, value, changed(value), "replaced")
             return
 
 
-def _failure(session: Session, turn: int, action: Action, text: str, seed: int) -> Case | None:
-    """The action fails, and the observation keeps its keys or its first line; None where it has no such form."""
-    code = f"E{1000 + _hash(seed, session.name, turn, 'code') % 9000}"
+def _failure(session: Session, one: _Seen, seed: int) -> Case | None:
+    """Let the action fail: the observation keeps its keys or its first line; None if it has no such form."""
+    text = one.text
+    code = f"E{1000 + _hash(seed, session.name, one.turn, 'code') % 9000}"
     message, value = f"the operation failed with the code {code}", parse_json(text)
     lines = [line.rstrip() for line in text.splitlines() if line.strip()]
     if isinstance(value, dict):
@@ -93,67 +97,55 @@ def _failure(session: Session, turn: int, action: Action, text: str, seed: int) 
     elif value is NO_JSON and len(lines) > 1 and lines[0].strip() != lines[1].strip():
         told = f"has its first line as usual, and in place of all that would follow an error with the code {code}."
         right = f"{lines[0]}\nError: {message}"
-        rules = [
-            {"regex": first_line(text, _words(action))},
-            {"not": {"regex": rf"(?m)^\s*{re.escape(lines[1].strip())}\s*$"}},
-        ]
+        second = rf"(?m)^\s*{re.escape(lines[1].strip())}\s*$"
+        rules = [{"regex": first_line(text, one.words)}, {"not": {"regex": second}}]
     else:
         return None
     instruction = f"The next action fails, whatever it does. The observation {told}"
     rules += [{"error": True}, {"regex": rf"\b{code}\b"}]
-    wrong = (text, f"{text}\nError: {message}", *_unsimulated(session, turn, (code, message, instruction)))
-    return _case(session, turn, "controllability", "failure", {"all": rules}, (right,), wrong, instruction)
+    wrong = (text, f"{text}\nError: {message}", *_unsimulated(session, one.turn, (code, message, instruction)))
+    return _case(session, one, "controllability", "failure", rules, right, wrong, instruction)
 
 
-def _replaced(session: Session, turn: int, action: Action, text: str, value: str, other: str, kind: str) -> Case:
+def _replaced(session: Session, one: _Seen, value: str, other: str, kind: str) -> Case:
     instruction = (
         "The next observation is as usual but for one thing: "
         f'wherever it would hold "{value}", it holds "{other}" instead.'
     )
-    right = _put(text, value, other)
-    rules = [{"not": {"regex": _whole(value)}}, {"regex": re.escape(other)}, *form(right, _words(action))]
-    wrong = (text, f"{text}\n{other}", *_unsimulated(session, turn, (other, instruction)))
-    return _case(session, turn, "controllability", kind, {"all": rules}, (right,), wrong, instruction)
+    right = _put(one.text, value, other)
+    rules = [{"not": {"regex": _whole(value)}}, {"regex": re.escape(other)}, *form(right, one.words)]
+    wrong = (one.text, f"{one.text}\n{other}", *_unsimulated(session, one.turn, (other, instruction)))
+    return _case(session, one, "controllability", kind, rules, right, wrong, instruction)
 
 
 def _telling(text: str, known: set[str]) -> str:
-    """A word of an observation that is neither known nor of its form; the longest with digits before others, "" if there is
-    none."""
+    """Return an observation's word that is neither known nor of its form: the longest, preferring digits; "" without one."""
     known = known | fixed(text)
     words = dict.fromkeys(word for word in WORD.findall(text) if 4 <= len(word) <= 40 and word not in known)
     return max(words, key=lambda word: (any(sign.isdigit() for sign in word), len(word)), default="")
 
 
-def _words(action: Action) -> set[str]:
-    return set(WORD.findall("\n".join(texts_of(action))))
-
-
-def _unsimulated(session: Session, turn: int, copied: Sequence[str], more: Sequence[str] = ()) -> tuple[str, ...]:
-    """`rule_form.unsimulated`, with the observations before a turn.
-
-    Args:
-        more: further texts that an echo repeats.
-    """
+def _unsimulated(session: Session, turn: int, copied: Sequence[str], more: Sequence[str] = ()) -> list[str]:
+    """Return `rule_form.unsimulated` with the observations before a turn, and `more` texts that an echo repeats."""
     turns = session.trajectory.turns
     seen = [one.text for before in turns[:turn] for one in before.observations][-_BEFORE:]
     action = "\n".join(command.text for command in commands_of(turns[turn].action)) or turns[turn].action.text
-    return tuple(unsimulated(copied, [*seen, *more], action))
+    return list(unsimulated(copied, [*seen, *more], action))
 
 
 # Error handling
 
 
-def _errors(session: Session) -> Iterator[Case]:
+def _errors(session: Session, seen: Sequence[_Seen]) -> Iterator[Case]:
     if session.domain in _NO_ERRORS:
         return
-    observed = list(_observed(session))
-    successes = [text for _, _, text in observed if text.strip() and error_kind(text) is None]
-    for number, action, text in observed:
-        kind = error_kind(text)
-        if number in session.turns and kind is not None and kind not in _CHANCE:
-            rules = {"all": [{"error": kind}, *form(text, _words(action))]}
-            wrong = (*successes[:_VALUES], *_unsimulated(session, number, ()))
-            yield _case(session, number, "error handling", kind, rules, (text,), wrong)
+    successes = [one.text for one in seen if one.text.strip() and error_kind(one.text) is None]
+    for one in seen:
+        kind = error_kind(one.text)
+        if one.turn in session.turns and kind is not None and kind not in _CHANCE:
+            rules = [{"error": kind}, *form(one.text, one.words)]
+            wrong = (*successes[:_VALUES], *_unsimulated(session, one.turn, ()))
+            yield _case(session, one, "error handling", kind, rules, one.text, wrong)
 
 
 # Consistency
@@ -161,116 +153,109 @@ def _errors(session: Session) -> Iterator[Case]:
 
 @dataclass
 class _State:
-    """What earlier turns wrote, with the turn that did: contents of files, values of variables, values of rows by table."""
+    """What earlier turns wrote: contents of files, values of variables, and values of rows by table."""
 
-    files: dict[str, tuple[int, str]]
-    variables: dict[str, tuple[int, str]]
-    rows: dict[str, dict[str, int]]
+    files: dict[str, str] = field(default_factory=dict)
+    variables: dict[str, str] = field(default_factory=dict)
+    rows: dict[str, dict[str, None]] = field(default_factory=dict)
 
+    def write(self, command: Command) -> None:
+        """Take a command. Whatever names a file may change it, unless it reads it."""
+        for path in [p for p in self.files if p != command.read_file and p.rpartition("/")[2] in command.text]:
+            if not (command.writes and command.writes[2] and command.writes[0] == path):
+                del self.files[path]
+        if command.writes:
+            path, content, added = command.writes
+            before = self.files.pop(path, None)
+            if not added:
+                self.files[path] = content
+            elif before is not None:
+                self.files[path] = f"{before}\n{content}"
+        if command.sets:
+            self.variables[command.sets[0]] = command.sets[1]
+        if command.changes:
+            table, values = command.changes
+            self.rows.setdefault(table, {}).update(dict.fromkeys(values))
+            _forget(self.rows[table])
+        _forget(self.files)
+        _forget(self.rows)
 
-def _consistency(session: Session) -> Iterator[Case]:
-    state = _State({}, {}, {})
-    observed = {number: (action, text) for number, action, text in _observed(session)}
-    for number, turn in enumerate(session.trajectory.turns):
-        commands = list(commands_of(turn.action))
-        if number in session.turns and number in observed:
-            yield from _reads(session, number, *observed[number], commands, state)
-        for command in commands:
-            _write(command, number, state)
-
-
-def _reads(
-    session: Session, turn: int, action: Action, text: str, commands: Sequence[Command], state: _State
-) -> Iterator[Case]:
-    if len(commands) != 1:  # several write and read in one turn, in an order that one screen does not tell
-        return
-    command, own = commands[0], "\n".join(texts_of(action))
-    expected: list[str] = []
-    kind = ""
-    if command.read_file in state.files:
-        kind, expected = "file", _lines(state.files[command.read_file][1])
-    elif command.read_variable in state.variables:
-        kind, expected = "variable", [state.variables[command.read_variable][1]]
-    elif command.query:
+    def expected(self, command: Command, text: str) -> tuple[str, list[str]]:
+        """Return the kind of what a command reads, and the values that its observation must have."""
+        if command.read_file in self.files:
+            return "file", _lines(self.files[command.read_file])
+        if command.read_variable in self.variables:
+            return "variable", [self.variables[command.read_variable]]
         words = set(WORD.findall(command.query.lower()))
-        values = [value for table, rows in state.rows.items() if table in words for value in rows]
-        kind, expected = "rows", [value for value in values if _put(text, value, "") != text][-_VALUES:]
-    expected = [value for value in expected if len(value) >= _SHORTEST and value not in own]
-    if not expected:
-        return
-    parts = [{"regex": _whole(value)} for value in expected]
-    known = _words(action) | set(WORD.findall("\n".join(expected)))
-    earlier = (one.text for before in session.trajectory.turns[:turn] for one in commands_of(before.action))
-    wrote = [said for said in earlier if any(value in said for value in expected)][-_BEFORE:]
-    heads = [said.strip().partition("\n")[0][:_HEAD] for said in wrote]  # to repeat what wrote it shows nothing
-    rules = {
-        "all": [
-            *parts,
-            {"error": False},
-            *form(text, known),
-            *({"not": {"regex": re.escape(head)}} for head in heads if head and head not in text),
-        ]
-    }
-    broken = [_put(text, value, changed(value)) for value in expected]
-    copies = _unsimulated(session, turn, expected, wrote)  # to show what was written, and no more, is right
-    wrong = (*broken, *(copy for copy in copies if copy.strip() != text.strip()))
-    yield _case(session, turn, "consistency", kind, rules, (text,), wrong)
-
-
-def _write(command: Command, turn: int, state: _State) -> None:
-    """What the state is after a command. Whatever names a file may change it, but for what reads it."""
-    for path in [path for path in state.files if path != command.read_file and path.rpartition("/")[2] in command.text]:
-        if not (command.writes and command.writes[2] and command.writes[0] == path):
-            del state.files[path]
-    if command.writes:
-        path, content, added = command.writes
-        before = state.files.pop(path, None)
-        if not added:
-            state.files[path] = (turn, content)
-        elif before:
-            state.files[path] = (turn, f"{before[1]}\n{content}")
-    if command.sets:
-        state.variables[command.sets[0]] = (turn, command.sets[1])
-    if command.changes:
-        table, values = command.changes
-        state.rows.setdefault(table, {}).update(dict.fromkeys(values, turn))
-        _forget(state.rows[table])
-    _forget(state.files)
-    _forget(state.rows)
+        values = [value for table, rows in self.rows.items() if table in words for value in rows]
+        return "rows", [value for value in values if _put(text, value, "") != text][-_VALUES:]
 
 
 def _forget(written: dict[str, Any]) -> None:
-    """The oldest, of more than are looked for."""
+    """Forget the oldest, beyond as many as are remembered."""
     while len(written) > _KEPT:
         del written[next(iter(written))]
+
+
+def _consistency(session: Session, seen: Sequence[_Seen]) -> Iterator[Case]:
+    state, by_turn = _State(), {one.turn: one for one in seen}
+    for number, turn in enumerate(session.trajectory.turns):
+        commands = list(commands_of(turn.action))
+        # several commands write and read in one turn in an order that one screen does not tell
+        if number in session.turns and number in by_turn and len(commands) == 1:
+            yield from _reads(session, by_turn[number], commands[0], state)
+        for command in commands:
+            state.write(command)
+
+
+def _reads(session: Session, one: _Seen, command: Command, state: _State) -> Iterator[Case]:
+    text, own = one.text, "\n".join(texts_of(one.action))
+    kind, expected = state.expected(command, text)
+    expected = [value for value in expected if len(value) >= _SHORTEST and value not in own]
+    if not expected:
+        return
+    known = one.words | set(WORD.findall("\n".join(expected)))
+    earlier = (sent.text for before in session.trajectory.turns[: one.turn] for sent in commands_of(before.action))
+    wrote = [said for said in earlier if any(value in said for value in expected)][-_BEFORE:]
+    heads = [said.strip().partition("\n")[0][:_HEAD] for said in wrote]  # to repeat what wrote it shows nothing
+    rules = [
+        *({"regex": _whole(value)} for value in expected),
+        {"error": False},
+        *form(text, known),
+        *({"not": {"regex": re.escape(head)}} for head in heads if head and head not in text),
+    ]
+    broken = [_put(text, value, changed(value)) for value in expected]
+    copies = _unsimulated(session, one.turn, expected, wrote)  # to show what was written, and no more, is right
+    wrong = (*broken, *(copy for copy in copies if copy.strip() != text.strip()))
+    yield _case(session, one, "consistency", kind, rules, text, wrong)
 
 
 # Texts
 
 
 def changed(value: str) -> str:
-    """Another value of the same length and form: each letter and digit is the next one."""
+    """Return another value with the same length and form: each letter and digit is the next one."""
     digits, lower, upper = "0123456789", "abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
     table = {a: b for signs in (digits, lower, upper) for a, b in zip(signs, signs[1:] + signs[0], strict=True)}
     return "".join(table.get(sign, sign) for sign in value) if any(sign in table for sign in value) else f"{value}?"
 
 
 def _lines(content: str) -> list[str]:
-    """Lines that tell a file's content from others: the first, the last, and the longest."""
+    """Return lines that tell a file's content from others: the first, the last, and the longest."""
     lines = [line.strip() for line in content.splitlines() if len(line.strip()) >= _SHORTEST]
     chosen = [*lines[:1], *lines[-1:], *sorted(lines, key=len)[-1:]]
     return list(dict.fromkeys(line for line in chosen if len(line) <= 400))[:_LINES]
 
 
 def _whole(value: str) -> str:
-    """A pattern of a value that no letter or digit continues."""
+    """Return a pattern for a value that no letter or digit continues."""
     before = r"(?:^|\W)" if value[:1].isalnum() else ""
     after = r"(?:$|\W)" if value[-1:].isalnum() else ""
     return f"{before}{re.escape(value)}{after}"
 
 
 def _put(text: str, value: str, other: str) -> str:
-    """A text with `other` in the place of each `value`, where it is a word of its own."""
+    """Put `other` in the place of each `value` that is a word of its own."""
     pieces, end, place = [], 0, text.find(value)
     while place >= 0:
         stop = place + len(value)
@@ -290,16 +275,24 @@ def _hash(*parts: Any) -> int:
 
 def _case(
     session: Session,
-    turn: int,
+    one: _Seen,
     axis: str,
     kind: str,
-    verifier: Any,
-    right: tuple[str, ...],
+    rules: Sequence[Any],
+    right: str,
     wrong: tuple[str, ...],
     instruction: str = "",
 ) -> Case:
-    real = session.trajectory.turns[turn].observations[0].text
-    conversation = session.ask(turn, instruction)
     return Case(
-        session.name, session.domain, axis, kind, turn, conversation, verifier, real, right, wrong, session.read
+        session=session.name,
+        domain=session.domain,
+        axis=axis,
+        kind=kind,
+        turn=one.turn,
+        conversation=session.ask(one.turn, instruction),
+        verifier={"all": list(rules)},
+        real=one.text,
+        right=(right,),
+        wrong=wrong,
+        read=session.read,
     )

@@ -1,9 +1,9 @@
-"""What the commands of an action read and write, as far as they are known: files, variables, and the rows of tables."""
+"""Reads what the commands of an action read and write, as far as it can be known: files, variables, and the rows of tables."""
 
 import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from wm_plugin.data.schema import Action
 from wm_plugin.rewards.json_match import NO_JSON
 from wm_plugin.rewards.json_match import parse as parse_json
 
-_LONGEST_COMMAND, _COMMANDS = 4_000, 50  # characters of a command that are read, and how many of an action
+_LONGEST_COMMAND, _COMMANDS = 4_000, 50  # characters of a command that are read, and commands of an action
 _LITERAL = re.compile(r"'([^'\n]{1,200})'|(?<![\w.])(\d{3,12})(?![\w.])")
 _TABLE = re.compile(
     r"\s*+(?:insert\s++(?:or\s++\w++\s++)?into|replace\s++into|update)\s++[\"`\[]?(\w++)", re.IGNORECASE
@@ -25,33 +25,24 @@ _PATHS, _CONTENTS = ("path", "file_path", "filename", "file"), ("content", "cont
 
 @dataclass(frozen=True)
 class Command:
-    """What a command of an action reads or writes, as far as it is known.
+    """What a command reads or writes, as far as it is known."""
 
-    Attributes:
-        text: All of it.
-        writes: (path, content, whether it is added to what is there), where all three are known.
-        sets: (name, value).
-        query: The text, if it is a query of a database.
-        changes: (table, values) of a statement.
-    """
-
-    text: str
+    text: str  # all of it
     read_file: str = ""
     read_variable: str = ""
-    query: str = ""
-    writes: tuple[str, str, bool] | None = None
-    sets: tuple[str, str] | None = None
-    changes: tuple[str, tuple[str, ...]] | None = None
+    query: str = ""  # the text, if it is a database query
+    writes: tuple[str, str, bool] | None = None  # (path, content, whether it is appended), if all three are known
+    sets: tuple[str, str] | None = None  # (name, value)
+    changes: tuple[str, tuple[str, ...]] | None = None  # (table, values) of a statement
 
 
 def commands_of(action: Action) -> Iterator[Command]:
-    """The commands of an action: of its calls' arguments, of JSON with keystrokes, or its text."""
+    """Yield the commands in an action's calls, in JSON with keystrokes, or in its text."""
     for name, arguments in _calls(action):
-        path = next((arguments[key] for key in _PATHS if isinstance(arguments.get(key), str)), "")
-        content = next((arguments[key] for key in _CONTENTS if isinstance(arguments.get(key), str)), None)
+        path = _first(arguments, _PATHS) or ""
         if path and ("write" in name or "create" in name):
-            writes = (path, content, False) if content is not None else None
-            yield Command(f"{path}\n{content or ''}", writes=writes)
+            content = _first(arguments, _CONTENTS)
+            yield Command(f"{path}\n{content or ''}", writes=None if content is None else (path, content, False))
         elif path and ("read" in name or "view" in name or "cat" in name):
             yield Command(path, read_file=path)
         else:
@@ -60,8 +51,12 @@ def commands_of(action: Action) -> Iterator[Command]:
             yield from (_command(text) for text in texts or [rest])
 
 
+def _first(arguments: Mapping[str, Any], names: Sequence[str]) -> str | None:
+    return next((arguments[name] for name in names if isinstance(arguments.get(name), str)), None)
+
+
 def _calls(action: Action) -> list[tuple[str, Mapping[str, Any]]]:
-    """(name, arguments) of an action's calls, also of those that its text holds as JSON; a plain text is one command."""
+    """Return (name, arguments) of an action's calls, or of those that its text holds as JSON; a plain text is one command."""
     calls: list[tuple[str, Mapping[str, Any]]] = []
     for call in action.calls[:_COMMANDS]:
         values = call.arguments
@@ -93,24 +88,29 @@ def _command(text: str) -> Command:
         return Command(text, writes=(path[0], content, False) if path and closed else None)
     if rest or any(word in ("|", "&&", "||", ";", "&", "<", "<<", "(", ")") for word in words):
         return Command(text)
-    if words[:1] in (["echo"], ["printf"]) and len(words) >= 4 and words[-2] in (">", ">>"):
-        content = " ".join(word for word in words[1:-2] if word not in ("-e", "-n"))
-        plain = not any(sign in content for sign in "$`\\")
-        return Command(text, writes=(words[-1], content, words[-2] == ">>") if plain else None)
-    if words[:1] == ["export"] and len(words) == 2:
-        name, equal, value = words[1].partition("=")
-        known = equal and _NAME.fullmatch(name) and not any(sign in value for sign in "$`\\")
-        return Command(text, sets=(name, value) if known else None)
-    if words[:1] == ["cat"] and len(words) == 2:
-        return Command(text, read_file=words[1])
-    if words[:1] == ["printenv"] and len(words) == 2:
-        return Command(text, read_variable=words[1])
-    variable = _VARIABLE.fullmatch(words[1]) if words[:1] == ["echo"] and len(words) == 2 else None
-    return Command(text, read_variable=(variable[1] or variable[2]) if variable else "")
+    match words:
+        case ["echo" | "printf", *_, ">" | ">>", target] if len(words) >= 4:
+            content = " ".join(word for word in words[1:-2] if word not in ("-e", "-n"))
+            return Command(text, writes=(target, content, words[-2] == ">>") if _is_plain(content) else None)
+        case ["export", setting]:
+            name, equal, value = setting.partition("=")
+            known = equal and _NAME.fullmatch(name) and _is_plain(value)
+            return Command(text, sets=(name, value) if known else None)
+        case ["cat", source]:
+            return Command(text, read_file=source)
+        case ["printenv", name]:
+            return Command(text, read_variable=name)
+        case ["echo", word] if variable := _VARIABLE.fullmatch(word):
+            return Command(text, read_variable=variable[1] or variable[2])
+    return Command(text)
+
+
+def _is_plain(text: str) -> bool:
+    return not any(sign in text for sign in "$`\\")
 
 
 def _words(line: str) -> list[str]:
-    """The words and operators of a line of a shell; none of one that is not closed."""
+    """Split a shell's line into words and operators; return none if a quote is not closed."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
     lexer.whitespace_split, lexer.commenters = True, ""
     try:
@@ -120,6 +120,6 @@ def _words(line: str) -> list[str]:
 
 
 def texts_of(action: Action) -> list[str]:
-    """All that an action says, as text."""
+    """Return all that an action says, as text."""
     calls = [json.dumps(call.arguments, ensure_ascii=False, default=str) for call in action.calls[:_COMMANDS]]
     return [action.text, *calls]

@@ -14,13 +14,13 @@ from wm_plugin.rewards.json_match import parse as parse_json
 WORD = re.compile(r"\w++")
 _PART = re.compile(r"[0-9]++(?:[.,][0-9]++)*+(?!\w)|\w++|\s++|.", re.DOTALL)
 _KEY = re.compile(r"(?<!\w)(\w++)[\"']?\s*+[:=]")
-# user@host:/folder# of a shell
+# a shell's user@host:/folder#
 _PROMPT = re.compile(r"^[\w.()-]{0,60}[ ]?[\w.-]{1,60}@[\w.-]{1,60}[: ][^\n#$%>]{0,200}[#$%>]", re.MULTILINE)
-_LETTER = r"[\w\x{80}-\x{10ffff}]"  # or digit; classes of Unicode would make large automata
+_LETTER = r"[\w\x{80}-\x{10ffff}]"  # or digit; Unicode's classes would make large automata
 _NUMBER, _WORDS = r"[0-9]+(?:[.,][0-9]+)*", rf"{_LETTER}+(?:,?[ \t]+{_LETTER}+)*"  # a list may have more of them
 _END, _MORE = r"\s*$", r"[ \t\r]*\n"  # of a line
 _KEYS, _LINES = 8, 2  # keys of JSON, and lines of a text, that a prediction must have
-_FEW, _MOST = 5, 20  # lines of which all must be there, and at most that must be of more
+_FEW, _MOST = 5, 20  # up to so many lines all are needed; of more, at most so many
 _LONGEST = 200  # characters of a line, and of its pattern
 # What may be said of anything.
 CONSTANTS = (
@@ -30,10 +30,10 @@ CONSTANTS = (
 
 
 def form(text: str, known: Iterable[str]) -> list[Any]:
-    """Rules for predictions that keep the form of a text.
+    """Return rules for predictions that keep a text's form.
 
     Args:
-        known: words that who simulates has read in the action.
+        known: words that the simulator has read in the action.
     """
     words = frozenset(known)
     value = parse_json(text)
@@ -53,27 +53,28 @@ def form(text: str, known: Iterable[str]) -> list[Any]:
 
 
 def first_line(text: str, known: Iterable[str]) -> str:
-    """A pattern of texts whose first line has the form of this one's, and that go on."""
+    """Return a pattern for texts whose first line has this one's form, and that go on."""
     line = text.strip().partition("\n")[0].strip()
     return rf"^\s*{_shape(line, frozenset(known), _MORE)}"
 
 
 def top_keys(value: Mapping[str, Any]) -> list[str]:
-    """The paths of the first keys of an object."""
+    """Return the paths of an object's first keys."""
     return list(_paths(value, "$", 0))[:_KEYS]
 
 
 def fixed(text: str) -> set[str]:
-    """Words of a text that are its form, and nothing that an environment would tell: of a shell's prompt, and keys."""
+    """Return words that belong to a text's form, not to what an environment tells: of a shell's prompt, and keys."""
     return {word for prompt in _PROMPT.findall(text) for word in WORD.findall(prompt)} | set(_KEY.findall(text))
 
 
 def unsimulated(copied: Iterable[str], seen: Iterable[str], action: str) -> Iterator[str]:
-    """Predictions that copy words, repeat themselves or echo what was said: wrong, unless they are the right one by chance.
+    """Yield predictions that copy words, repeat themselves or echo a text: wrong, unless they are right by chance.
 
     Args:
-        copied: words that a case is about, as an instruction or an earlier action has them. seen: the observations before.
-        action: what is answered.
+        copied: words that a case is about, as an instruction or an earlier action has them.
+        seen: the observations before.
+        action: the action that is answered.
     """
     words = [word for word in dict.fromkeys(copied) if word]
     for said in (*CONSTANTS, *seen, action):
@@ -83,36 +84,32 @@ def unsimulated(copied: Iterable[str], seen: Iterable[str], action: str) -> Iter
             yield f"{word}\n{said}".strip()
     for word in words:
         yield from (f"Error: {word}", json.dumps({"error": word}), json.dumps({"result": word}))
-    for error in CONSTANTS:
-        if action:
-            yield f"{error}: {action}"
-            yield f"{error}\n{action}"
-    yield " ".join(words)
-    yield "\n".join(words)
+    for error in CONSTANTS if action else ():
+        yield from (f"{error}: {action}", f"{error}\n{action}")
+    yield from (" ".join(words), "\n".join(words))
 
 
 def _paths(value: Any, path: str, depth: int) -> Iterator[str]:
-    """Paths of the keys in JSON, those above first; of a list, in its first item."""
+    """Yield the paths of the keys in JSON, upper ones first; of a list, those in its first item."""
     if isinstance(value, dict):
         inner = [
             (f"{path}.{key}", item) for key, item in value.items() if re.fullmatch(r"[A-Za-z_]\w{0,60}", key, re.ASCII)
         ]
         yield from (where for where, _ in inner)
-        if depth:
-            for where, item in inner:
-                yield from _paths(item, where, depth - 1)
+        for where, item in inner if depth else ():
+            yield from _paths(item, where, depth - 1)
     elif isinstance(value, list) and value and depth:
         yield from _paths(value[0], f"{path}[0]", depth - 1)
 
 
 def _signs(line: str, known: frozenset[str]) -> int:
-    """How much a line's form tells: its signs, numbers, and words of the action."""
+    """Count what a line's form tells: its signs, numbers, and words of the action."""
     parts = _PART.findall(line[:_LONGEST])
     return sum(not part.isspace() and (part in known or not part.isidentifier()) for part in parts)
 
 
 def _shape(line: str, known: frozenset[str], end: str) -> str:
-    """A pattern of the lines that are written as this one: with other numbers and other words, but for known ones.
+    """Return a pattern for lines that are written as this one, with other numbers and other words, except known ones.
 
     Args:
         end: what follows a line that is not cut.
@@ -136,5 +133,5 @@ def _shape(line: str, known: frozenset[str], end: str) -> str:
 
 
 def _joins(pieces: Sequence[str]) -> bool:
-    """Whether a word goes on a run of words: after a space, or a comma and a space."""
+    """Return whether a word continues a run of words: after a space, or a comma and a space."""
     return pieces[-2:] == [_WORDS, r"\s+"] or pieces[-3:] == [_WORDS, ",", r"\s+"]

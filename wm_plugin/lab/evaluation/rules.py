@@ -7,9 +7,9 @@ Cases are built from trajectories (`rule_cases`), on the paper's three axes:
 - error handling: a real operation failed in a way that follows from its action, and the prediction must report that failure;
 - consistency: what an earlier action wrote (a file, a variable, the row of a table) must be in what a later one reads.
 
-The right and the wrong of each case are known, so that a case is kept only where its rule says the same as the truth: of the real
-observation, of texts that were broken on purpose, and of other models' predictions. The paper has its cases written by a model
-and does not publish them; which cases there are is ours, and figures are not the paper's.
+Each case knows right and wrong texts, so it is kept only if its rule says the same as the truth about the real observation, texts
+that were broken on purpose, and other models' predictions. The paper has its cases written by a model and does not publish them;
+the cases here are our own, and figures are not the paper's.
 """
 
 from collections import Counter
@@ -34,71 +34,56 @@ from wm_plugin.tokens.message import Message
 
 AXES = ("controllability", "error handling", "consistency")
 _SHOWN = 20_000  # characters of a text in `rows.jsonl`
-_RIGHT, _WRONG = 4.0, 2.0  # mean scores of a judge from which a prediction is right, and up to which it is wrong
+_RIGHT, _WRONG = 4.0, 2.0  # a judge's mean scores from which a prediction is right, and up to which it is wrong
 
 
 @dataclass(frozen=True)
 class Session:
-    """A trajectory whose turns may become cases.
-
-    Attributes:
-        turns: Which ones; all of its observations are known anyway.
-        ask: The conversation that asks for the observation of a turn, under an instruction or "".
-        read: The prediction in an output, None if there is none.
-    """
+    """A trajectory whose turns may become cases."""
 
     name: str
     domain: str
     trajectory: Trajectory
-    turns: frozenset[int]
+    turns: frozenset[int]  # the turns that may
+    # returns the conversation that asks for a turn's observation, under an instruction or ""
     ask: Callable[[int, str], list[Message]]
-    read: Callable[[str], str | None]
+    read: Callable[[str], str | None]  # returns the prediction in an output, None if there is none
 
 
 @dataclass(frozen=True)
 class Case:
-    """A check of one prediction.
+    """A check of one prediction."""
 
-    Attributes:
-        session: Its name; cases of one session are not independent.
-        kind: What the case is, such as "file".
-        turn: From 0.
-        conversation: What the model is asked.
-        verifier: Rules, as in `rewards.rules`.
-        real: The real observation.
-        right, wrong: Texts for which the verifier must hold, and must not.
-        read: As in `Session`.
-    """
-
-    session: str
+    session: str  # its name; cases of one session are not independent
     domain: str
     axis: str
-    kind: str
-    turn: int
-    conversation: list[Message]
-    verifier: Any
-    real: str
+    kind: str  # what the case is, such as "file"
+    turn: int  # from 0
+    conversation: list[Message]  # the question to the model
+    verifier: Any  # rules, as in `rewards.rules`
+    real: str  # the real observation
+    # texts for which the verifier must hold, and must not
     right: tuple[str, ...]
     wrong: tuple[str, ...]
-    read: Callable[[str], str | None]
+    read: Callable[[str], str | None]  # as in `Session`
 
     @property
     def name(self) -> str:
         return f"{self.session}/{self.turn}/{self.kind}"
 
     def holds(self, texts: Sequence[str | None]) -> list[bool]:
-        """Whether the verifier holds for each text."""
+        """Return whether the verifier holds for each text."""
         target, count = "".join(self.right[:1]), len(texts)
         verdicts = RuleReward(malformed="count").verdicts(texts, [target] * count, verifier=[self.verifier] * count)
         return [bool(one) for one in verdicts]
 
 
-# Whether predictions of cases are right; None where that is open.
+# Whether predictions of cases are right; None if that is open.
 Label = Callable[[Sequence[Case], Sequence[str]], Sequence[bool | None]]
 
 
 def sessions(trajectories: Iterable[Trajectory], prompts: Prompts, *, seed: int = 0) -> Iterator[Session]:
-    """Trajectories as sessions; a world model is asked by `prompts`."""
+    """Turn trajectories into sessions; `prompts` ask the world model."""
     for trajectory in trajectories:
         name = identity(trajectory)
 
@@ -108,7 +93,7 @@ def sessions(trajectories: Iterable[Trajectory], prompts: Prompts, *, seed: int 
             context = context.model_copy(update={"simulation_instruction": told})
             asked = trajectory.model_copy(update={"context": context})
             step = transition(asked, turn, asked.turns[turn].observations[0], name=name)
-            return render(step, prompts, seed=seed, world_context=True).messages
+            return list(render(step, prompts, seed=seed, world_context=True).messages)
 
         def read(output: str) -> str | None:
             return extract(output, prompts.tag).prediction
@@ -117,32 +102,28 @@ def sessions(trajectories: Iterable[Trajectory], prompts: Prompts, *, seed: int 
 
 
 def bench_sessions(rows: Iterable[Row]) -> Iterator[Session]:
-    """Rows of AgentWorldBench as sessions, of which only the turn to predict becomes cases."""
+    """Turn AgentWorldBench's rows into sessions, of which only the turn to predict becomes cases."""
     for row in rows:
 
         def ask(_: int, instruction: str, row: Row = row) -> list[Message]:
             return row.conversation(instruction)
 
-        yield Session(row.trajectory, row.domain, _trajectory(row), frozenset([row.turn - 1]), ask, row.prediction)
-
-
-def _trajectory(row: Row) -> Trajectory:
-    """A row as the reader of the benchmark's files has it, up to the turn."""
-    record = {
-        "task": row.task,
-        "id": row.id,
-        "prompt": list(row.prompts[: row.turn]),
-        "response": list(row.responses[: row.turn]),
-        "system_str": row.system,
-        "turn_idx": row.turn,
-    }
-    return next(agentworldbench.convert(record, Source(format="agentworldbench", file="", row=0)))
+        record = {
+            "task": row.task,
+            "id": row.id,
+            "prompt": list(row.prompts[: row.turn]),
+            "response": list(row.responses[: row.turn]),
+            "system_str": row.system,
+            "turn_idx": row.turn,
+        }
+        trajectory = next(agentworldbench.convert(record, Source(format="agentworldbench", file="", row=0)))
+        yield Session(row.trajectory, row.domain, trajectory, frozenset([row.turn - 1]), ask, row.prediction)
 
 
 def _domain(trajectory: Trajectory) -> str:
     domain = trajectory.metadata.get("domain")
     if not isinstance(domain, str) or not domain:
-        # of an environment of ours, such as wm_plugin.worlds.sql:SqlEnvironment
+        # of a built-in world, such as wm_plugin.worlds.sql:SqlEnvironment
         path = trajectory.metadata.get("environment")
         domain = path.partition(":")[0].rpartition(".")[2] if isinstance(path, str) else ""
     return domain_of(domain) or "general"
@@ -153,35 +134,34 @@ def validated(
     answers: Sequence[Sequence[Answer]] = (),
     label: Label | None = None,
 ) -> tuple[list[Case], Counter[str]]:
-    """The cases whose verdicts agree with the truth, and how many others there are, by what they do not agree with.
+    """Return the cases whose verdicts agree with the truth, and count the others by what they do not agree with.
 
     Args:
-        answers: of each checking model, its answers to the cases.
-        label: judges of predictions: whether each is right, None where that is open. A prediction that is the right text, or one
-            that was broken on purpose, needs none.
+        answers: each checking model's answers to the cases.
+        label: judges predictions. One that is a case's right text, or one that was broken on purpose, needs no judge.
     """
     kept, left = [], Counter[str]()
     listed = list(cases)
     disagreed = set()
     for of_model in answers:
         predictions = [None if a.trouble else c.read(a.text) for c, a in zip(listed, of_model, strict=True)]
-        there = [number for number, text in enumerate(predictions) if text is not None]
-        texts = [predictions[number] or "" for number in there]
-        truths = _truths([listed[number] for number in there], texts, label)
-        for number, text, truth in zip(there, texts, truths, strict=True):
+        for number, text, truth in _truths(listed, predictions, label):
             if truth is not None and listed[number].holds([text]) != [truth]:
                 disagreed.add(number)
     for number, case in enumerate(listed):
-        reason = _disagrees(case) or ("a model's prediction" if number in disagreed else "")
-        if reason:
-            left[reason] += 1
+        if not case.right or not case.wrong or not all(case.holds(case.right)):
+            left["the real observation"] += 1
+        elif any(case.holds(case.wrong)):
+            left["a broken observation"] += 1
+        elif number in disagreed:
+            left["a model's prediction"] += 1
         else:
             kept.append(case)
     return kept, left
 
 
 def labels_of(judge: Judge) -> Label:
-    """Labels by the rubric: right from a mean of 4 on, wrong up to 2, open in between."""
+    """Label by the rubric: right from a mean of 4 on, wrong up to 2, open in between."""
 
     def label(cases: Sequence[Case], texts: Sequence[str]) -> list[bool | None]:
         scores, _ = rubric_scores(
@@ -198,28 +178,21 @@ def labels_of(judge: Judge) -> Label:
     return label
 
 
-def _disagrees(case: Case) -> str:
-    if not case.right or not case.wrong or not all(case.holds(case.right)):
-        return "the real observation"
-    return "a broken observation" if any(case.holds(case.wrong)) else ""
-
-
 def _truths(
-    cases: Sequence[Case],
-    texts: Sequence[str],
-    label: Label | None,
-) -> list[bool | None]:
-    truths: list[bool | None] = []
-    for case, text in zip(cases, texts, strict=True):
-        right = text.strip() in {one.strip() for one in case.right}
-        wrong = text.strip() in {one.strip() for one in case.wrong}
-        truths.append(True if right else False if wrong else None)
-    openly = [number for number, truth in enumerate(truths) if truth is None]
+    cases: Sequence[Case], predictions: Sequence[str | None], label: Label | None
+) -> list[tuple[int, str, bool | None]]:
+    """Return (the case's number, the prediction, whether it is right) of those that there are."""
+    found: dict[int, tuple[str, bool | None]] = {}
+    for number, (case, text) in enumerate(zip(cases, predictions, strict=True)):
+        if text is not None:
+            right = text.strip() in {one.strip() for one in case.right}
+            wrong = text.strip() in {one.strip() for one in case.wrong}
+            found[number] = (text, True if right else False if wrong else None)
+    openly = [number for number, (_, truth) in found.items() if truth is None]
     if label and openly:
-        labels = label([cases[number] for number in openly], [texts[number] for number in openly])
-        for number, truth in zip(openly, labels, strict=True):
-            truths[number] = truth
-    return truths
+        labels = label([cases[number] for number in openly], [found[number][0] for number in openly])
+        found |= {number: (found[number][0], truth) for number, truth in zip(openly, labels, strict=True)}
+    return [(number, text, truth) for number, (text, truth) in found.items()]
 
 
 def score(
@@ -229,38 +202,41 @@ def score(
     label: Label | None = None,
     seed: int = 0,
 ) -> Table:
-    """The share of cases that a model passes, in points: a domain is the mean of its axes, and all of it that of the domains.
+    """Measure the share of cases that a model passes, in points: the mean over domains of the mean over their axes.
 
     Args:
-        label: judges of predictions, as in `validated`. Then there is a second share, "rules, judged", of which a case also fails
-            that passes its rule with a prediction that is wrong.
+        label: judges predictions, as in `validated`. Then there is a second share, "rules, judged", in which a case also fails
+            if a wrong prediction passes its rule.
     """
     table = Table()
     predictions = [None if a.trouble else case.read(a.text) for case, a in zip(cases, answers, strict=True)]
     passed = [case.holds([text])[0] for case, text in zip(cases, predictions, strict=True)]
-    deceived = _deceived(cases, predictions, passed, label) if label else set()
     names = {"rules": passed}
     if label:
+        there = [text if holds else None for text, holds in zip(predictions, passed, strict=True)]
+        deceived = {
+            number
+            for number, text, truth in _truths(cases, there, label)
+            if truth is False or is_forged(text, cases[number].real)  # a judge says nothing of a forged verdict
+        }
         names["rules, judged"] = [one and number not in deceived for number, one in enumerate(passed)]
     for number, (case, answer) in enumerate(zip(cases, answers, strict=True)):
         prediction = predictions[number]
         failure = answer.trouble or ("no prediction" if prediction is None else "")
         if failure:
             table.failures[f"rules: {failure}"] += 1
-        scores = {} if failure else {name: float(values[number]) for name, values in names.items()}
-        table.rows.append(
-            {
-                "name": case.name,
-                "domain": case.domain,
-                "axis": case.axis,
-                "context": "",
-                "action": case.conversation[-1]["content"][-_SHOWN:],
-                "real": case.right[0],
-                "predicted": None if prediction is None else prediction[:_SHOWN],
-                "scores": scores,
-                "failure": failure,
-            }
-        )
+        row = {
+            "name": case.name,
+            "domain": case.domain,
+            "axis": case.axis,
+            "context": "",
+            "action": case.conversation[-1]["content"][-_SHOWN:],
+            "real": case.right[0],
+            "predicted": None if prediction is None else prediction[:_SHOWN],
+            "scores": {} if failure else {name: float(values[number]) for name, values in names.items()},
+            "failure": failure,
+        }
+        table.rows.append(row)
     for name in names:
         cells: dict[str, dict[str, list[tuple[float | None, str]]]] = {}
         for case, row in zip(cases, table.rows, strict=True):
@@ -268,19 +244,6 @@ def score(
             cells.setdefault(case.domain, {}).setdefault(case.axis, []).append((value, case.session))
         table.measures += _shares(name, cells, seed)
     return table
-
-
-def _deceived(
-    cases: Sequence[Case], predictions: Sequence[str | None], passed: Sequence[bool], label: Label
-) -> set[int]:
-    """The numbers of predictions that pass their rule and are wrong."""
-    there = [(number, text) for number, text in enumerate(predictions) if passed[number] and text is not None]
-    truths = _truths([cases[number] for number, _ in there], [text for _, text in there], label)
-    return {
-        number
-        for (number, text), truth in zip(there, truths, strict=True)
-        if truth is False or is_forged(text, cases[number].real)  # a judge says nothing of a forged verdict
-    }
 
 
 def _shares(

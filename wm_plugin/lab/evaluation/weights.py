@@ -1,11 +1,10 @@
 """How much of a model a training changed (RWML, section 4.2 and appendix E).
 
 A weight changed if |ŵ − w| > η·max(|w|, |ŵ|), with η = 1e-3; only weights that are finite and not zero in both models count. The
-share of those that count is given of all, of each layer, of each module (such as self_attn.q_proj) over all layers, and of each
-module of each layer.
+share is given over all weights, by layer, by module (such as self_attn.q_proj) over all layers, and by each layer's modules.
 
 Two models that are stored in different precision are compared in the lower one, in which rounding changes nothing: bfloat16 alone
-moves a weight by up to 4e-3. Files are read in pieces, so that memory does not grow with the model.
+moves a weight by up to 4e-3. Files are read in pieces, so memory does not grow with the model.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,50 +25,36 @@ _PIECE = 1 << 22  # numbers that are read at once
 _SLICE = 1 << 18  # numbers that are compared at once, so that they stay in the processor's cache
 _PRECISION = ("F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2")  # from the highest to the lowest
 _EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "tok_embeddings.weight")
-_NAMED, _LONGEST = 3, 100  # tensors that a note names, and characters of a name
+_NAMED = 3  # tensors that a note names
 
 
 @dataclass(frozen=True)
 class Change:
-    """The comparison of one tensor.
+    """The comparison of one tensor."""
 
-    Attributes:
-        tensor: its name in the trained model.
-        layer: its number, with the name of the stack where the model has several; "" outside of layers.
-        module: its name without layer and numbers.
-        changed, counted: weights that changed, and those that count.
-        left_out: weights that are zero or not finite in one of the models.
-        rounded: whether one of the two was rounded to the other's precision.
-    """
-
-    tensor: str
-    layer: str
-    module: str
+    tensor: str  # its name in the trained model
+    layer: str  # its number, with the stack's name if the model has several; "" outside of layers
+    module: str  # its name without layer and numbers
+    # weights that changed, and those that count
     changed: int
     counted: int
-    left_out: int
-    rounded: bool
+    left_out: int  # weights that are zero or not finite in one of the models
+    rounded: bool  # whether one of the two was rounded to the other's precision
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """The tensors of two models that belong together, and what does not.
+    """The tensors that two models share, and what is left out."""
 
-    Attributes:
-        places: by name in the trained model: where it lies (before, after).
-        notes: what is not compared, and why.
-        left_out: how many tensors are not compared, by reason.
-    """
-
-    places: Mapping[str, tuple[Place, Place]]
-    notes: tuple[str, ...]
-    left_out: Mapping[str, int]
+    places: Mapping[str, tuple[Place, Place]]  # by name in the trained model: where it lies (before, after)
+    notes: tuple[str, ...]  # what is not compared, and why
+    left_out: Mapping[str, int]  # how many tensors are not compared, by reason
 
 
 def pair(before: str | Path, after: str | Path) -> Pairs:
-    """Match the tensors of two models by name.
+    """Match two models' tensors by name.
 
-    An output layer that is tied to the embeddings, and so has no tensor of its own, is compared where the other model has one.
+    An output layer that is tied to the embeddings, and so has no tensor of its own, is compared if the other model has one.
 
     Raises:
         UserError: as from `tensors_of`; or no tensor is in both.
@@ -108,15 +93,14 @@ def changes(pairs: Pairs, eta: float = ETA) -> Iterator[Change]:
     """Compare each pair of tensors."""
     names = _stacks(pairs.places)
     for name, (first, second) in pairs.places.items():
-        layer, module = names[name]
         with _one_thread():
             changed, counted = _compared(first, second, eta)
-        rounded = first.dtype != second.dtype
-        yield Change(name, layer, module, changed, counted, second.size - counted, rounded)
+        yield Change(name, *names[name], changed, counted, second.size - counted, first.dtype != second.dtype)
 
 
 def evaluation(compared: Iterable[Change], pairs: Pairs, before: str, after: str, eta: float = ETA) -> Evaluation:
-    """The measures of a comparison: `changed` of all weights, by layer, by module, and by module of a layer."""
+    """Measure `changed` over all weights, by layer, by module, and by layer and module."""
+    order = ["", "layer", "module", "layer/module"]
     groups: dict[tuple[str, str], list[int]] = {("", ""): [0, 0]}
     left_out, rounded = 0, 0
     for change in compared:
@@ -129,7 +113,6 @@ def evaluation(compared: Iterable[Change], pairs: Pairs, before: str, after: str
             counts[1] += change.counted
         left_out += change.left_out
         rounded += change.rounded
-    order = ["", "layer", "module", "layer/module"]
     measures = [
         Measure("changed", changed / counted if counted else None, "share", counted, by, group)
         for (by, group), (changed, counted) in sorted(groups.items(), key=lambda item: order.index(item[0][0]))
@@ -142,24 +125,22 @@ def evaluation(compared: Iterable[Change], pairs: Pairs, before: str, after: str
 
 
 def row(change: Change) -> dict[str, Any]:
-    """A comparison as a row for `write_rows`."""
-    share = change.changed / change.counted if change.counted else None
+    """Make a row for `write_rows`."""
     return {
         "tensor": change.tensor,
         "layer": change.layer,
         "module": change.module,
         "counted": change.counted,
-        "scores": {} if share is None else {"changed": share},
+        "scores": {"changed": change.changed / change.counted} if change.counted else {},
     }
 
 
 def _compared(first: Place, second: Place, eta: float) -> tuple[int, int]:
-    """How many weights changed, and how many count."""
+    """Return how many weights changed, and how many count."""
     lower = DTYPES[max(first.dtype, second.dtype, key=_PRECISION.index)]
     wide = torch.float64 if lower == torch.float64 else torch.float32
-    room = torch.empty(
-        4, min(_SLICE, second.size), dtype=wide
-    )  # made once: new memory for each slice takes half of the time
+    # allocated once: new memory for each slice takes half of the time
+    room = torch.empty(4, min(_SLICE, second.size), dtype=wide)
     changed = counted = 0
     for before, after in zip(pieces(first, _PIECE), pieces(second, _PIECE), strict=True):
         for start in range(0, len(before), _SLICE):
@@ -170,8 +151,10 @@ def _compared(first: Place, second: Place, eta: float) -> tuple[int, int]:
 
 
 def _counts(before: Tensor, after: Tensor, eta: float, room: Tensor) -> tuple[int, int]:
-    """As `_compared`, in `room` for four tensors of this size. No comparison with NaN is true, and no difference from an infinity
-    is larger than a share of it."""
+    """Count one slice, in `room` for four tensors of its size.
+
+    No comparison with NaN is true, and no difference from an infinity is larger than a share of it.
+    """
     one, other, distance, largest = room
     one.copy_(before)
     other.copy_(after)
@@ -180,7 +163,7 @@ def _counts(before: Tensor, after: Tensor, eta: float, room: Tensor) -> tuple[in
     smallest = torch.minimum(one, other, out=one)
     all_count = bool(smallest.amin() > 0) and bool(largest.amax() < torch.inf)
     moved = distance > largest.mul_(eta)
-    if all_count:  # as in most slices, so that the rest is seldom worked out
+    if all_count:  # as in most slices
         return int(torch.count_nonzero(moved)), len(before)
     counted = (smallest > 0) & (largest < torch.inf)
     return int(torch.count_nonzero(moved & counted)), int(torch.count_nonzero(counted))
@@ -188,7 +171,7 @@ def _counts(before: Tensor, after: Tensor, eta: float, room: Tensor) -> tuple[in
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Slices are too small for several threads, which wait for each other: on a busy machine most of the time."""
+    """Use one thread: slices are too small for several, which wait for each other on a busy machine."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -198,7 +181,7 @@ def _one_thread() -> Iterator[None]:
 
 
 def _stacks(names: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """Layer and module of each tensor. The layers of the largest stack go by their numbers, those of others have its name."""
+    """Return each tensor's layer and module. Layers outside the largest stack are named with their stack."""
     parts: dict[str, tuple[str, str, str]] = {}
     layers: dict[str, set[str]] = {}
     for name in names:
@@ -218,7 +201,7 @@ def _stacks(names: Iterable[str]) -> dict[str, tuple[str, str]]:
 
 
 def _module(words: Sequence[str]) -> str:
-    """The words of a tensor's name without numbers, such as those of experts, and without what kind of parameter it is."""
+    """Return a tensor's name without numbers, such as those of experts, and without the kind of parameter."""
     kept = [word for word in words if not word.isdecimal()]
     named = [word for word in kept if word not in ("model", "transformer", "weight", "bias")]
     return ".".join(named or kept)
@@ -229,7 +212,7 @@ def _is_head(name: str) -> bool:
 
 
 def _tied(places: Mapping[str, Place], settings: Mapping[str, Any]) -> bool:
-    """Whether a model's output layer is its embeddings. Where no config says it, a model without an output layer is tied."""
+    """Return whether the output layer is the embeddings. Without a word in the config, a model without one is tied."""
     inner = settings.get("text_config")
     for fields in (settings, inner if isinstance(inner, dict) else {}):
         if isinstance(fields.get("tie_word_embeddings"), bool):
@@ -238,7 +221,7 @@ def _tied(places: Mapping[str, Place], settings: Mapping[str, Any]) -> bool:
 
 
 def _with_head(places: dict[str, Place], others: Mapping[str, Place], tied: bool) -> dict[str, Place]:
-    """The tensors with an output layer under the name that the other model has for it, if this one's is tied."""
+    """Add a tied model's output layer under the other model's name for it."""
     heads = [name for name in others if _is_head(name)]
     embeddings = [name for name in places if name.endswith(_EMBEDDINGS)]
     if not tied or len(heads) != 1 or len(embeddings) != 1 or heads[0] in places:
@@ -248,4 +231,4 @@ def _with_head(places: dict[str, Place], others: Mapping[str, Place], tied: bool
 
 def _listed(names: list[str]) -> str:
     more = len(names) - _NAMED
-    return ", ".join(name[:_LONGEST] for name in names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -1,4 +1,4 @@
-"""Arms of an experiment: runs that differ in their seeds alone are one line, with what the seeds say of its noise."""
+"""Groups runs that differ only in their seeds into arms, with what the seeds say about noise."""
 
 import math
 import re
@@ -10,7 +10,7 @@ from wm_plugin.lab.report.chart import Interval, Series
 from wm_plugin.lab.report.logs import Run
 from wm_plugin.lab.report.sources import matches
 
-# what tells seeds apart in a name: echo_seed0, echo-s1, seed=2/echo. A bare number may be a setting, such as a size
+# a seed in a name: echo_seed0, echo-s1, seed=2/echo. A bare number may be a setting, such as a size
 _SEED = re.compile(r"(?:^|[-_. ])(?:seed|s)[-_=]?(\d{1,9})(?=$|[-_. ])", re.IGNORECASE)
 _LONGEST = 300  # characters of a part of a name
 # the quantiles 0.975 of Student's t for 1 to 10 degrees of freedom
@@ -29,12 +29,12 @@ class Arm:
         return len(self.runs)
 
     def last(self, metric: str) -> tuple[float, Interval | None, int] | None:
-        """The mean of the runs' last values of a metric, how far it is certain, and how many runs have it."""
+        """Return the mean of the runs' last values of a metric, its interval, and how many runs have it."""
         ends = [steps[max(steps)] for run in self.runs if (steps := run.values.get(metric))]
         return (*spread(ends), len(ends)) if ends else None
 
     def series(self, metric: str) -> Series | None:
-        """The metric as a line: the mean over the runs at the steps that all of them have, each run's own beside it."""
+        """Return the metric as a line: the mean at the steps that all runs have, with each run's own line."""
         curves = [steps for run in self.runs if (steps := run.values.get(metric))]
         if not curves:
             return None
@@ -56,9 +56,9 @@ class Arm:
 
 
 def spread(values: Sequence[float]) -> tuple[float, Interval | None]:
-    """The mean of several runs, and its 95% interval by Student's t; of two runs, for which that is useless, their range."""
+    """Return the mean of several runs with its 95% interval by Student's t, or the range of two, for which that is useless."""
     count, size = len(values), max(map(abs, values)) or 1.0
-    parts = [value / size for value in values]  # squares of what others logged may be larger than any float
+    parts = [value / size for value in values]  # squares of logged values may be larger than any float
     mean = math.fsum(parts) / count
     if count < 2:
         return values[0], None
@@ -70,7 +70,7 @@ def spread(values: Sequence[float]) -> tuple[float, Interval | None]:
 
 
 def student(freedom: int) -> float:
-    """The quantile 0.975 of Student's t: from a table, and from its expansion around the normal one, within 0.001."""
+    """Return Student's t at 0.975: from a table, and from its expansion around the normal quantile, within 0.001."""
     if freedom <= len(_T):
         return _T[freedom - 1]
     z = 1.959964
@@ -83,7 +83,7 @@ def student(freedom: int) -> float:
 
 
 def parse(settings: Iterable[str]) -> dict[str, str]:
-    """`NAME=PATTERN` of each arm.
+    """Read `NAME=PATTERN` of each arm.
 
     Raises:
         UserError: one has no name or no pattern, or a name comes twice.
@@ -100,38 +100,27 @@ def parse(settings: Iterable[str]) -> dict[str, str]:
 
 
 def arms(runs: Sequence[Run], patterns: Mapping[str, str]) -> list[Arm]:
-    """The arms: those of the patterns first, then runs by what their names have before the seed.
-
-    Raises:
-        UserError: no run matches a pattern.
-    """
+    """Return the arms: those of the patterns first, then runs grouped by their names without the seed."""
     table = {name: Arm(name) for name in patterns}
-    rest = []
-    for run in runs:
-        name = arm_of(run.name, run.place, patterns)
-        if name is None:
-            rest.append(run)
-        else:
-            table[name].runs.append(run)
-    for run in rest:
-        name = without_seed(run.name) or run.name
+    for run in sorted(runs, key=lambda run: arm_of(run.name, run.place, patterns) is None):
+        name = arm_of(run.name, run.place, patterns) or without_seed(run.name) or run.name
         table.setdefault(name, Arm(name)).runs.append(run)
     return [arm for arm in table.values() if arm.runs]
 
 
 def arm_of(name: str, place: str, patterns: Mapping[str, str]) -> str | None:
-    """The first arm whose pattern means a path."""
+    """Return the first arm whose pattern matches a name or path."""
     return next((arm for arm, pattern in patterns.items() if matches(pattern, name, place)), None)
 
 
 def without_seed(name: str) -> str:
-    """A name without the number of its seed: `echo` of `echo_seed0` and of `seed0/echo`."""
+    """Remove the seed's number from a name: `echo` from `echo_seed0` and from `seed0/echo`."""
     parts = [_SEED.sub("", part[:_LONGEST]).strip("-_. ") for part in name.split("/")]
     return "/".join(part for part in parts if part)
 
 
 def seed_of(path: str) -> int | None:
-    """The last seed in a path: 1 of `seed0/echo_s1/seen.jsonl`. None where it has none."""
+    """Return the last seed in a path, such as 1 in `seed0/echo_s1/seen.jsonl`; None without one."""
     for part in reversed(path.split("/")):
         if seeds := _SEED.findall(part[:_LONGEST]):
             return int(seeds[-1])

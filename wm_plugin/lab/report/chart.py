@@ -1,4 +1,4 @@
-"""Figures of a report as inline SVG: lines with their noise, and what a change does to each arm.
+"""A report's figures as inline SVG: lines with their noise, and each arm's values before and after a change.
 
 The page's style colours them, for light and dark. Axes of lines begin at 0, unless values are negative: an axis that fits the
 data makes noise look like a difference. Texts are escaped.
@@ -12,7 +12,7 @@ from html import escape
 from wm_plugin.runtime.page import short
 from wm_plugin.tokens.view import visible
 
-COLOURS = 8  # of arms, in the page's style; 0 is the colour of what is no arm
+COLOURS = 8  # of arms, in the page's style; 0 is for what is no arm
 Interval = tuple[float, float]
 
 _WIDTH, _HEIGHT = 380, 210
@@ -26,17 +26,13 @@ _ROW = 50  # height of an arm in `changes`
 
 @dataclass(frozen=True)
 class Series:
-    """One arm of a curve.
-
-    Attributes:
-        band: the lower and upper limit of each point, where its noise is known.
-        own: the lines (x, y) of single runs, of which this one is the mean; drawn faintly.
-    """
+    """One arm of a curve."""
 
     arm: str
     x: Sequence[float]
     y: Sequence[float]
-    band: Sequence[Interval] = ()
+    band: Sequence[Interval] = ()  # the lower and upper limit of each point, where its noise is known
+    # the lines (x, y) of single runs, of which this one is the mean; drawn faintly
     own: Sequence[tuple[Sequence[float], Sequence[float]]] = ()
 
 
@@ -63,7 +59,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Changes:
-    """A share of each arm before and after the same change, on an axis from 0% to 100%. `x_label` says what the marks are."""
+    """Each arm's share before and after the same change, on an axis from 0% to 100%. `x_label` says what the marks are."""
 
     title: str
     changes: Sequence[Change]
@@ -71,7 +67,7 @@ class Changes:
 
 
 def lines(curve: Curve, styles: Mapping[str, int]) -> str:
-    """A curve as SVG; `styles` has the number of each arm's colour. Points that are no numbers are left out."""
+    """Draw a curve as SVG; `styles` numbers each arm's colour. Points that are no numbers are left out."""
     series = [(one, _points(one)) for one in curve.series]
     own = [(one, _points(Series(one.arm, x, y))) for one in curve.series for x, y in one.own]
     points = [point for _, several in [*series, *own] for point in several]
@@ -126,7 +122,7 @@ def lines(curve: Curve, styles: Mapping[str, int]) -> str:
 
 
 def changes(figure: Changes, styles: Mapping[str, int]) -> str:
-    """Each arm's two values as SVG: a hollow mark before, a full one after, and the interval of the latter."""
+    """Draw each arm's two values as SVG: a hollow mark before, a full one after, and the latter's interval."""
     left, right = 14, 14
     height = len(figure.changes) * _ROW + _TOP + _BOTTOM
 
@@ -135,10 +131,8 @@ def changes(figure: Changes, styles: Mapping[str, int]) -> str:
 
     parts = []
     for tick in (0.0, 0.25, 0.5, 0.75, 1.0):
-        kind, x = "axis" if tick == 0 else "rule", across(tick)
-        parts.append(f'<line class="{kind}" x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{height - _BOTTOM}"/>')
         anchor = {0.0: "start", 1.0: "end"}.get(tick, "middle")
-        parts.append(f'<text x="{x:.1f}" y="{height - 6}" text-anchor="{anchor}">{tick:.0%}</text>')
+        parts += upright(tick, across(tick), _TOP, height, f"{tick:.0%}", anchor)
     for row, one in enumerate(figure.changes):
         style, y = styles[one.arm], _TOP + row * _ROW + 36
         before, after = across(one.before), across(one.after)
@@ -157,8 +151,17 @@ def changes(figure: Changes, styles: Mapping[str, int]) -> str:
     return svg(_WIDTH, height, f"{figure.title}. {label}", parts)
 
 
+def upright(tick: float, x: float, top: int, height: int, label: str, anchor: str = "middle") -> list[str]:
+    """Draw a tick of a horizontal axis: its line through the figure, and its label below."""
+    kind = "axis" if tick == 0 else "rule"
+    return [
+        f'<line class="{kind}" x1="{x:.1f}" x2="{x:.1f}" y1="{top}" y2="{height - _BOTTOM}"/>',
+        f'<text x="{x:.1f}" y="{height - 6}" text-anchor="{anchor}">{label}</text>',
+    ]
+
+
 def marker(style: int, x: float, y: float, *, size: float = 4, hollow: bool = False) -> str:
-    """The mark of an arm at a point: colours alone do not tell arms apart for everybody."""
+    """Draw an arm's mark at a point: colours alone do not tell arms apart for everybody."""
     kind = 'class="dot hollow"' if hollow else 'class="dot"'
     shape = (style - 1) % len(_SHAPES)
     if not shape:
@@ -167,7 +170,7 @@ def marker(style: int, x: float, y: float, *, size: float = 4, hollow: bool = Fa
 
 
 def swatch(style: int) -> str:
-    """An arm's line and mark, for a legend."""
+    """Draw an arm's line and mark, for a legend."""
     return (
         f'<svg class="swatch arm-{style}" viewBox="0 0 26 12" aria-hidden="true">'
         f'<line class="line" x1="0" x2="26" y1="6" y2="6"/>{marker(style, 13, 6)}</svg>'
@@ -175,13 +178,13 @@ def swatch(style: int) -> str:
 
 
 def svg(width: int, height: int, label: str, parts: Sequence[str]) -> str:
-    """A figure; `label` says in words what it shows."""
+    """Put a figure together; `label` says in words what it shows."""
     text = escape(visible(label))
     return f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{text}">{"".join(parts)}</svg>'
 
 
 def tick_label(value: float, largest: float = 0.0) -> str:
-    """A round number for an axis, in few characters, and in the same unit as the largest one, if that is given."""
+    """Write a round number for an axis, in few characters, and in the unit of the largest one, if that is given."""
     size = abs(value)
     for factor, least, letter in ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e3, 1e5, "k")):
         if size >= max(factor, 1e6) or (value and largest >= least):
@@ -193,7 +196,7 @@ def tick_label(value: float, largest: float = 0.0) -> str:
 
 
 def _points(series: Series) -> list[tuple[float, float, float, float]]:
-    """(x, y, lower limit, upper limit) of the points that are numbers, evenly thinned out; limits are y where there are none."""
+    """Return (x, y, lower limit, upper limit) of the points that are numbers, evenly thinned out; without limits they are y."""
     points = []
     for index, (x, y) in enumerate(zip(series.x, series.y, strict=True)):
         low, high = series.band[index] if series.band else (y, y)
@@ -204,7 +207,7 @@ def _points(series: Series) -> list[tuple[float, float, float, float]]:
 
 
 def axis(values: Sequence[float]) -> list[float]:
-    """Round ticks from at most 0 to at least the largest value, in ascending order; two at least."""
+    """Return round ticks from at most 0 to at least the largest value, in ascending order; two at least."""
     low, high = min([*values, 0.0]), max([*values, 0.0])
     high = high if high - low > 1 / LARGEST else 1.0
     step = _step(low, high)
@@ -213,7 +216,7 @@ def axis(values: Sequence[float]) -> list[float]:
 
 
 def _steps(values: Sequence[float]) -> list[float]:
-    """Ticks of a horizontal axis that begins and ends with the values: both ends, and round ones between."""
+    """Return ticks of a horizontal axis that begins and ends with the values: both ends, and round ones between."""
     low, high = min(values, default=0.0), max(values, default=1.0)
     step = _step(low, high, whole=all(value.is_integer() for value in values))
     between = [number * step for number in range(math.ceil(low / step), math.floor(high / step) + 1)]
@@ -221,7 +224,7 @@ def _steps(values: Sequence[float]) -> list[float]:
 
 
 def _step(low: float, high: float, *, whole: bool = False) -> float:
-    """The round distance of at most six ticks between two values."""
+    """Return the round distance of at most six ticks between two values."""
     span = high - low if high - low > 1 / LARGEST else 1.0
     power: float = 10.0 ** (math.floor(math.log10(span)) - 1)
     steps = (factor * power * size for size in (1.0, 10.0, 100.0) for factor in (1, 2, 2.5, 5))
@@ -229,7 +232,7 @@ def _step(low: float, high: float, *, whole: bool = False) -> float:
 
 
 def _apart(labels: list[tuple[float, int, str]], distance: float = 14) -> list[tuple[float, int, str]]:
-    """Labels (y, ...) moved down until none covers the next, then up where the last has left the figure."""
+    """Move labels (y, ...) down until none covers the next, then up if the last has left the figure."""
     moved: list[tuple[float, int, str]] = []
     for y, *rest in sorted(labels):
         moved.append((max(y, moved[-1][0] + distance) if moved else y, *rest))  # type: ignore[arg-type]
@@ -238,7 +241,7 @@ def _apart(labels: list[tuple[float, int, str]], distance: float = 14) -> list[t
 
 
 def value_label(value: float, percent: bool) -> str:
-    """A number beside a mark."""
+    """Write a number beside a mark."""
     if percent:
         return f"{value:.0%}"
     if abs(value) >= 1e6 or 0 < abs(value) < 1e-3:
@@ -251,5 +254,5 @@ def _path(points: Sequence[tuple[float, float]]) -> str:
 
 
 def name_label(text: str, longest: int = 40) -> str:
-    """A name of others', escaped."""
+    """Escape and shorten a name."""
     return escape(visible(short(text, longest)))

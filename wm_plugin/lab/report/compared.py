@@ -1,4 +1,4 @@
-"""The arms beside one of them: what each measures over its runs, and the difference, paired by seed."""
+"""Sets arms beside one of them: what each measures over its runs, and the difference, paired by seed."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +21,7 @@ _MOST, _OTHERS = 4, 2
 _MAX_ROWS = 200  # of the page's table
 _LONGEST = 24  # characters of a name in a terminal
 
-Values = list[tuple[int | None, float]]  # the seed of each run, and what it measured
+Values = list[tuple[int | None, float]]  # each run's seed and value
 
 
 @dataclass(frozen=True)
@@ -32,10 +32,13 @@ class Estimate:
     interval: Interval | None
     count: int
 
+    def as_dict(self, counted: str) -> dict[str, Any]:
+        return {counted: self.count, "value": self.value, "interval": self.interval}
+
 
 @dataclass(frozen=True)
 class Row:
-    """A measure of an arm over its runs. `difference`: to the arm that others stand beside, over the seeds of both."""
+    """An arm's measure over its runs, and its difference to the arm that others stand beside, over the seeds of both."""
 
     evaluation: str
     measure: str
@@ -43,6 +46,10 @@ class Row:
     arm: str
     mean: Estimate
     difference: Estimate | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.evaluation}: {self.measure}"
 
 
 @dataclass(frozen=True)
@@ -61,7 +68,7 @@ def compared(evaluations: Sequence[Measured], order: Iterable[str] = (), against
         against: the arm that others are compared with; "" is the first one.
 
     Raises:
-        UserError: no evaluation is of `against`.
+        UserError: no evaluation belongs to `against`.
     """
     there = {one.arm for one in evaluations}
     arms = [arm for arm in dict.fromkeys([*order, *(one.arm for one in evaluations)]) if arm in there]
@@ -79,12 +86,12 @@ def compared(evaluations: Sequence[Measured], order: Iterable[str] = (), against
                 of = table.setdefault((one.evaluation.name, m.name, m.unit), {})
                 of.setdefault(one.arm, []).append((seed, m.value))
     rows = []
-    for (evaluation, measure, unit), of in table.items():
+    for key, of in table.items():
         for arm in arms if len(of) > 1 else ():
             if values := of.get(arm):
-                mean = _estimate([value for _, value in values])
                 others = of.get(first, []) if arm != first else []
-                rows.append(Row(evaluation, measure, unit, arm, mean, _difference(values, others)))
+                mean = _estimate([value for _, value in values])
+                rows.append(Row(*key, arm, mean, _difference(values, others)))
     return Compared(first, rows)
 
 
@@ -99,7 +106,7 @@ def _difference(values: Values, others: Values) -> Estimate | None:
 
 
 def _by_seed(values: Values) -> dict[int, float]:
-    """What each seed measured: the mean, where several runs have the same."""
+    """Return each seed's value: the mean, if several runs have the same seed."""
     table: dict[int, list[float]] = {}
     for seed, value in values:
         if seed is not None:
@@ -108,7 +115,7 @@ def _by_seed(values: Values) -> dict[int, float]:
 
 
 def sections(found: Compared) -> list[Section]:
-    """The table of the arms, and figures of the differences; nothing without two arms that measure the same."""
+    """Return the table of the arms, and figures of the differences; nothing without two arms that measure the same."""
     if not found.rows:
         return []
     text = (
@@ -116,38 +123,27 @@ def sections(found: Compared) -> list[Section]:
         f"Differences to {found.against} are paired: of each seed that both have, then the mean and its interval over seeds. "
         "The seed is what a path has as s0 or seed0."
     )
-    heads = [f"{_name_of(row)}\n{AXES.get(row.unit, row.unit)}" for row in found.rows[:_MAX_ROWS]]
-    rows = [
-        [
-            "" if head == before else head,
-            row.arm,
-            f"{row.mean.count}",
-            _cell(row.mean),
-            _cell(row.difference, signed=True),
-            f"{row.difference.count}" if row.difference else "",
-        ]
-        for row, head, before in zip(found.rows, heads, ["", *heads], strict=False)
-    ]
-    more = len(found.rows) - _MAX_ROWS
-    if more > 0:
+    rows, before = [], ""
+    for row in found.rows[:_MAX_ROWS]:
+        head = f"{row.name}\n{AXES.get(row.unit, row.unit)}"
+        difference = (_cell(row.difference, signed=True), f"{row.difference.count}" if row.difference else "")
+        rows.append(["" if head == before else head, row.arm, f"{row.mean.count}", _cell(row.mean), *difference])
+        before = head
+    if (more := len(found.rows) - _MAX_ROWS) > 0:
         rows.append([f"… {more:,} more rows are not shown …", *[""] * 5])
     columns = ("measure", "arm", "runs", "mean", f"difference to {found.against}", "seeds")
     return [Section(f"Arms beside {found.against}", text, _figures(found), [Table(columns, rows)])]
 
 
 def _figures(found: Compared) -> list[Intervals]:
-    """The differences, a figure a unit."""
+    """Return the differences, a figure a unit."""
     units: dict[str, dict[str, list[Value]]] = {}
     for row in found.rows:
         if row.difference:
             value = Value(row.arm, row.difference.value, row.difference.interval)
-            units.setdefault(row.unit, {}).setdefault(_name_of(row), []).append(value)
+            units.setdefault(row.unit, {}).setdefault(row.name, []).append(value)
     title = f"Difference to {found.against}"
     return [Intervals(title, list(rows.items()), AXES.get(unit, unit), "difference") for unit, rows in units.items()]
-
-
-def _name_of(row: Row) -> str:
-    return f"{row.evaluation}: {row.measure}"
 
 
 def _cell(one: Estimate | None, *, signed: bool = False) -> str:
@@ -158,46 +154,36 @@ def _cell(one: Estimate | None, *, signed: bool = False) -> str:
 
 
 def number(value: float, signed: bool = False) -> str:
-    """A number in a table, of about three digits."""
+    """Write a number for a table, with about three digits."""
     size = abs(value)
     digits = ".2e" if size >= 1e6 or 0 < size < 5e-4 else ".3f" if size < 10 else ".2f" if size < 100 else ",.1f"
     return f"{value:{'+' if signed else ''}{digits}}"
 
 
 def as_dict(found: Compared) -> dict[str, Any]:
-    """All rows as JSON values."""
-    return {
-        "against": found.against,
-        "rows": [
-            {
-                "evaluation": row.evaluation,
-                "measure": row.measure,
-                "unit": row.unit,
-                "arm": row.arm,
-                "runs": row.mean.count,
-                "value": row.mean.value,
-                "interval": row.mean.interval,
-                "difference": row.difference
-                and {
-                    "seeds": row.difference.count,
-                    "value": row.difference.value,
-                    "interval": row.difference.interval,
-                },
-            }
-            for row in found.rows
-        ],
-    }
+    """Return all rows as JSON values."""
+    rows = [
+        {
+            "evaluation": row.evaluation,
+            "measure": row.measure,
+            "unit": row.unit,
+            "arm": row.arm,
+            **row.mean.as_dict("runs"),
+            "difference": row.difference and row.difference.as_dict("seeds"),
+        }
+        for row in found.rows
+    ]
+    return {"against": found.against, "rows": rows}
 
 
 def lines(found: Mapping[str, Any]) -> list[str]:
-    """The table of `as_dict` for a terminal: of each evaluation what matters first, a heading and a line an arm."""
+    """Write the table of `as_dict` for a terminal: each evaluation's most important measures, a heading and a line an arm."""
     if not found["rows"]:
         return []
     tables: dict[str, dict[tuple[str, str], list[Mapping[str, Any]]]] = {}
     for row in found["rows"]:
         tables.setdefault(row["evaluation"], {}).setdefault((row["measure"], row["unit"]), []).append(row)
-    against = _name(found["against"])
-    printed: list[Sequence[str]] = [("", "", "runs", "mean", f"difference to {against}")]
+    printed: list[Sequence[str]] = [("", "", "runs", "mean", f"difference to {_name(found['against'])}")]
     left = 0
     for evaluation, measures in tables.items():
         first = [key for key in measures if key[0] in _FIRST][:_MOST] or list(measures)[:_OTHERS]

@@ -1,6 +1,6 @@
 """A self-contained HTML report: one sentence and one picture, how to read them, then figures, predictions and rollouts.
 
-The file loads nothing from elsewhere, and all text is escaped, because predictions and rollouts are not trusted. Needs the extra
+The file loads nothing from elsewhere, and all text is escaped, because predictions and rollouts are untrusted. It needs the extra
 `report`.
 """
 
@@ -19,7 +19,7 @@ from wm_plugin.tokens.view import LEGEND, Token, to_html, visible
 Figure = Curve | Changes | Intervals | Heat
 
 _LONGEST = 1200  # characters of a prediction that are compared and shown
-_BOARD = 40  # characters of a line; a text with longer ones is no board, and needs a wider column
+_BOARD = 40  # characters of a line; a text with longer lines is prose, and needs a wider column
 _TOKENS = 4000  # of a rollout
 
 
@@ -31,7 +31,7 @@ class Comparison:
     real: str
     predicted: Mapping[str, str]
     title: str = ""
-    action: str = ""  # what was done in the context, if the context does not end with it
+    action: str = ""  # the action in the context, if the context does not end with it
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells; of a cell, what follows a line end is small print. `words`: the columns that hold sentences."""
+    """Rows of cells; what follows a line end in a cell is small print. `words`: the columns that hold sentences."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -53,7 +53,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Section:
-    """Figures and tables under a heading. A folded one is opened by its readers. `detailed`: arms with their details."""
+    """Figures and tables under a heading. Readers open a folded one. `detailed`: arms with their details."""
 
     title: str
     text: str = ""
@@ -65,49 +65,31 @@ class Section:
 
 @dataclass(frozen=True)
 class Report:
-    """The contents of the report, from top to bottom; empty parts are left out.
-
-    Attributes:
-        title: The heading.
-        headline: What came out, in one plain sentence.
-        subtitle: One line that describes the runs.
-        picture: One or two figures that show the headline.
-        reading: How to read the page, in sentences.
-        glyphs: What the characters of observations mean: (characters, meaning).
-        arms: The table: one mapping of column to value per arm, all with the same columns.
-        summary: Sentences, the most important first.
-        comparisons: Predictions beside the real observations; characters that differ are marked.
-        comparing: How the predictions shown were chosen.
-        curves: One figure each; an arm has the same colour in all figures.
-        sections: Further figures and tables.
-        samples: Rollouts.
-        masked: Whether the tokens of rollouts say which of them count.
-        appendix: As `sections`, at the end.
-        notes: Explanations in small print.
-        details: What is to be said of an arm in small print, by its name.
-    """
+    """The contents of the report, from top to bottom; empty parts are left out."""
 
     title: str
-    headline: str = ""
-    subtitle: str = ""
-    picture: Sequence[Figure] = ()
-    reading: Sequence[str] = ()
-    glyphs: Sequence[tuple[str, str]] = ()
+    headline: str = ""  # the result, in one plain sentence
+    subtitle: str = ""  # one line that describes the runs
+    picture: Sequence[Figure] = ()  # one or two figures that show the headline
+    reading: Sequence[str] = ()  # how to read the page, in sentences
+    glyphs: Sequence[tuple[str, str]] = ()  # what the characters of observations mean: (characters, meaning)
+    # the table: one mapping of column to value per arm, all with the same columns
     arms: Sequence[Mapping[str, str | float]] = ()
-    summary: Sequence[str] = ()
+    summary: Sequence[str] = ()  # sentences, the most important first
+    # predictions beside the real observations; characters that differ are marked
     comparisons: Sequence[Comparison] = ()
-    comparing: str = ""
-    curves: Sequence[Curve] = ()
+    comparing: str = ""  # how the shown predictions were chosen
+    curves: Sequence[Curve] = ()  # one figure each; an arm has the same colour in all figures
     sections: Sequence[Section] = ()
-    samples: Sequence[Sample] = ()
+    samples: Sequence[Sample] = ()  # rollouts. `masked`: their tokens say which of them count
     masked: bool = True
-    appendix: Sequence[Section] = ()
-    notes: Sequence[str] = ()
-    details: Mapping[str, str] = field(default_factory=dict)
+    appendix: Sequence[Section] = ()  # as `sections`, at the end
+    notes: Sequence[str] = ()  # explanations in small print
+    details: Mapping[str, str] = field(default_factory=dict)  # an arm's small print, by its name
 
 
 def render(report: Report) -> str:
-    """The HTML document.
+    """Return the HTML document.
 
     Raises:
         MissingExtraError: jinja2 is not installed.
@@ -129,8 +111,8 @@ def render(report: Report) -> str:
         legend=[
             (arm, style, report.details.get(arm, ""), page.markup(chart.swatch(style))) for arm, style in styles.items()
         ],
-        picture=[(figure, page.markup(_figure(figure, styles))) for figure in report.picture],
-        figures=[(curve, page.markup(chart.lines(curve, styles))) for curve in report.curves],
+        picture=_drawn(report.picture, styles),
+        figures=_drawn(report.curves, styles),
         sections=[_on_page(section, styles) for section in report.sections],
         appendix=[_on_page(section, styles) for section in report.appendix],
         comparisons=[
@@ -152,9 +134,9 @@ def write(report: Report, path: str | Path) -> Path:
 
 
 def difference(predicted: str, real: str) -> list[tuple[str, bool]]:
-    """`predicted` in pieces (text, wrong): compared character by character if both texts have the same length, else aligned.
+    """Split `predicted` into (text, wrong), by character if both texts have the same length, else aligned.
 
-    Only what a page shows of them is compared, their beginnings.
+    Only the beginnings, which a page shows, are compared.
     """
     predicted, real = predicted[:_LONGEST], real[:_LONGEST]
     if len(predicted) == len(real):
@@ -175,7 +157,7 @@ def difference(predicted: str, real: str) -> list[tuple[str, bool]]:
 
 
 def _compared(predicted: str, real: str) -> tuple[list[tuple[str, bool]], str, str]:
-    """A prediction in pieces, what is left out of it, and whether it is right."""
+    """Return a prediction in pieces, what is left out of it, and whether it is right."""
     left = len(predicted) - _LONGEST
     hidden = f"{left:,} of {len(predicted):,} characters are not shown" if left > 0 else ""
     if predicted == real:
@@ -193,13 +175,16 @@ def _is_prose(pair: Comparison) -> bool:
 
 
 def _on_page(section: Section, styles: Mapping[str, int]) -> tuple[Section, list[tuple[Figure, object]], set[str]]:
-    """A section, its figures, and the arms that its key explains."""
-    figures = [(figure, page.markup(_figure(figure, styles))) for figure in section.figures]
-    return section, figures, {arm for figure in section.figures for arm in _arms(figure)}
+    """Return a section, its figures, and the arms that its key explains."""
+    return section, _drawn(section.figures, styles), {arm for figure in section.figures for arm in _arms(figure)}
+
+
+def _drawn(figures: Sequence[Figure], styles: Mapping[str, int]) -> list[tuple[Figure, object]]:
+    return [(figure, page.markup(_figure(figure, styles))) for figure in figures]
 
 
 def _styles(report: Report) -> dict[str, int]:
-    """The number of each arm's colour. What is in no curve, such as the start, has none of its own."""
+    """Number each arm's colour. What is in no curve, such as the start, gets 0."""
     inner = [figure for section in (*report.sections, *report.appendix) for figure in section.figures]
     figures = sorted((*report.picture, *report.curves, *inner), key=lambda figure: isinstance(figure, Intervals))
     arms = list(dict.fromkeys([*report.details, *(arm for figure in figures for arm in _arms(figure))]))
@@ -210,7 +195,7 @@ def _styles(report: Report) -> dict[str, int]:
 
 
 def _arms(figure: Figure) -> list[str]:
-    """The arms that are drawn in their colours."""
+    """Return the arms that are drawn in their colours."""
     if isinstance(figure, Curve):
         return [series.arm for series in figure.series]
     if isinstance(figure, Intervals):

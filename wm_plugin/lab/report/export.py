@@ -1,4 +1,4 @@
-"""What a report shows as data: one JSON document, or one CSV table with a value a row."""
+"""Writes a report as data: one JSON document, or one CSV table with a value a row."""
 
 import csv
 import io
@@ -16,25 +16,13 @@ FORMAT, VERSION = "wm_plugin.report", 1
 COLUMNS = (
     "kind", "arm", "run", "name", "step", "by", "group", "value", "unit", "low", "high", "count", "failed", "with_failed",
 )  # fmt: skip
-_FORMULA = (
-    "=",
-    "+",
-    "-",
-    "@",
-    "＝",
-    "＋",
-    "－",
-    "＠",
-    "\t",
-    "\r",
-    "\n",
-)  # with which a spreadsheet takes a text for one
+_FORMULA = tuple("=+-@＝＋－＠\t\r\n")  # a spreadsheet takes a text that begins so for a formula
 
 
 def as_dict(
     arms: Sequence[Arm], evaluations: Sequence[Measured], rollouts: Sequence[tuple[str, Any]], found: Compared
 ) -> dict[str, Any]:
-    """All values of the runs, all measures, and the arms beside one of them, as JSON values."""
+    """Return all values of the runs, all measures, and the arms beside one of them, as JSON values."""
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -67,9 +55,9 @@ def to_json(value: dict[str, Any]) -> str:
 
 
 def to_csv(arms: Sequence[Arm], evaluations: Sequence[Measured], found: Compared) -> str:
-    """Each value of a run, each measure, and each mean and difference of arms, as a row.
+    """Write each value of a run, each measure, and each mean and difference of arms as a row.
 
-    No text is one that a spreadsheet would run.
+    No text begins as a formula that a spreadsheet would run.
     """
     out = io.StringIO()
     table = csv.writer(out, lineterminator="\n")

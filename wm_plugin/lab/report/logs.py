@@ -1,7 +1,6 @@
-"""What trainers log: `trainer_state.json` of TRL, TensorBoard's event files, trackio's databases, verl's file logger; and what
-`wm demo` wrote.
+"""Reads trainers' logs: TRL's `trainer_state.json`, TensorBoard's files, trackio's databases, verl's file logger, and `wm demo`.
 
-All of it is read as data that others wrote: in linear time, within bounds, and what is no finite number is left out.
+What is no finite number is left out.
 """
 
 import sqlite3
@@ -14,74 +13,49 @@ from urllib.parse import quote
 
 from wm_plugin.data import files
 from wm_plugin.errors import UserError
-from wm_plugin.lab.report import events
 from wm_plugin.untrusted import loads, number
 
-POINTS, METRICS = 2_000_000, 5_000  # of a run that are kept
-RUNS = 1_000  # of a database
 _LONGEST = 200  # characters of a metric's name
-_ROW = 1 << 20  # bytes of what a database logs at once
-_PEEK = 1 << 16  # bytes of a file by which its kind is told
-_OPERATIONS = 1_000_000  # of SQLite between two looks at what a query has cost
-_LOOKS = 500
+_PEEK = 1 << 16  # bytes of a file that tell its kind
 _LAST_STEP = 1 << 53
 _STEPS = ("step", "global_step", "epoch")  # no metrics
 _DEMO = "result.json"
-SQLITE = b"SQLite format 3\0"
+_SQLITE = b"SQLite format 3\0"
 
 
 @dataclass
 class Run:
-    """What one training run logged.
+    """The log of one training run."""
 
-    Attributes:
-        name: for people.
-        place: the path that it is known by, to which a database adds the run's own name.
-        values: of each metric: step to value.
-        sources: the files.
-        notes: what was left out, and why.
-    """
-
-    name: str
-    place: str
-    values: dict[str, dict[int, float]] = field(default_factory=dict)
-    sources: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    points: int = 0
-    titled: bool = False  # it has a name of its own, which is not that of a file
+    name: str  # for people
+    place: str  # its path, to which a database adds the run's own name
+    values: dict[str, dict[int, float]] = field(default_factory=dict)  # for each metric: step to value
+    sources: list[str] = field(default_factory=list)  # the files
+    notes: list[str] = field(default_factory=list)  # what was left out, and why
+    titled: bool = False  # it has a name of its own, not a file's
 
     def add(self, metric: str, step: Any, value: Any, *, again: bool = True) -> None:
         """Keep a value, unless it is no number.
 
         Args:
-            again: whether it takes the place of an earlier value of the same step.
+            again: whether it replaces an earlier value of the same step.
         """
         at, scalar = number(step), number(value)
         metric = _plain(metric)
         if at is None or abs(at) > _LAST_STEP or scalar is None or metric in _STEPS:
             return
-        if metric not in self.values and len(self.values) >= METRICS:
-            self.note(f"only the first {METRICS:,} metrics are read")
-            return
         steps = self.values.setdefault(metric, {})
-        if int(at) in steps:
-            if again:
-                steps[int(at)] = scalar
-        elif self.points < POINTS:
+        if again or int(at) not in steps:
             steps[int(at)] = scalar
-            self.points += 1
-        else:
-            self.note(f"only the first {POINTS:,} values are read")
 
     def note(self, text: str) -> None:
         if text not in self.notes:
             self.notes.append(text)
 
     def merge(self, other: "Run") -> None:
-        """Take what another log of the same run has besides."""
-        for metric, steps in other.values.items():
-            for step, value in steps.items():
-                self.add(metric, step, value, again=False)
+        """Add what another log of the same run has besides."""
+        for metric, step, value in rows_of(other):
+            self.add(metric, step, value, again=False)
         self.sources += other.sources
         for text in other.notes:
             self.note(text)
@@ -92,8 +66,8 @@ class Run:
 
 
 def kind_of(path: Path) -> str:
-    """`trl`, `tensorboard`, `trackio`, `verl` or `demo`, by a file's name and its beginning; "" of any other file."""
-    if not path.is_file():  # a pipe has no end
+    """Return `trl`, `tensorboard`, `trackio`, `verl` or `demo` by a file's name and beginning; "" for any other file."""
+    if not path.is_file():
         return ""
     if "tfevents" in path.name:
         return "tensorboard"
@@ -104,18 +78,19 @@ def kind_of(path: Path) -> str:
             start = file.read(_PEEK)
     except OSError:
         return ""
-    if start.startswith(SQLITE):
+    if start.startswith(_SQLITE):
         return "trackio"
     if path.name == _DEMO and start.replace(b" ", b"").replace(b"\n", b"").startswith(b'{"arms":[{"coeff":'):
         return "demo"
     if path.suffix == ".json":
         return "trl" if path.name == "trainer_state.json" or b'"log_history"' in start else ""
-    line = start.lstrip().partition(b"\n")[0]
-    return "verl" if path.suffix == ".jsonl" and _is_verl(line) else ""
+    head = start.lstrip().partition(b"\n")[0][:200].replace(b" ", b"")
+    is_verl = path.suffix == ".jsonl" and head.startswith(b'{"step":') and b',"data":{' in head
+    return "verl" if is_verl else ""
 
 
 def read(path: Path) -> list[Run]:
-    """The runs in a file of a trainer; a database has several.
+    """Read the runs in a trainer's file; a database has several.
 
     Raises:
         UserError: it cannot be read, or no trainer wrote it.
@@ -126,34 +101,49 @@ def read(path: Path) -> list[Run]:
     return READERS[kind](path)
 
 
+def rows_of(run: Run) -> Iterator[tuple[str, int, float]]:
+    """Yield (metric, step, value), by metric and step."""
+    for metric in sorted(run.values):
+        for step, value in sorted(run.values[metric].items()):
+            yield metric, step, value
+
+
+def _of_folder(path: Path) -> Run:
+    return Run(path.parent.name, str(path.parent), sources=[str(path)])
+
+
 def _trl(path: Path) -> list[Run]:
-    """A `trainer_state.json`: what was logged up to a checkpoint."""
+    """Read a `trainer_state.json`: what was logged up to a checkpoint."""
     record = files.whole(path)
     history = record.value.get("log_history") if isinstance(record.value, dict) else None
     if not isinstance(history, list):
         raise UserError(f"{path}: {record.error or 'no log_history in it'}")
-    run = Run(path.parent.name, str(path.parent), sources=[str(path)])
+    run = _of_folder(path)
     for entry in history:
-        if isinstance(entry, dict):
-            for name, value in entry.items():
-                run.add(name, entry.get("step"), value)
+        for name, value in entry.items() if isinstance(entry, dict) else ():
+            run.add(name, entry.get("step"), value)
     return [run]
 
 
 def _tensorboard(path: Path) -> list[Run]:
-    run = Run(path.parent.name, str(path.parent), sources=[str(path)])
+    """Read an event file by TensorBoard's own loader, which ends at a damaged record."""
     try:
-        for tag, step, value in events.scalars(path):
-            run.add(tag, step, value)
-    except events.Damaged as error:
-        run.note(f"{path.name} is damaged at {error}: what follows is not read")
+        from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+        from tensorboard.util.tensor_util import make_ndarray
+    except ImportError:
+        raise UserError(f"{path}: TensorBoard reads its files, and is not installed: pip install tensorboard") from None
+    run = _of_folder(path)
+    for event in EventFileLoader(str(path)).Load():
+        for value in event.summary.value:
+            if value.metadata.plugin_data.plugin_name == "scalars":
+                run.add(value.tag, event.step, make_ndarray(value.tensor).item())
     return [run]
 
 
 def _verl(path: Path) -> list[Run]:
-    """A file of `trainer.logger=file`: a step and its metrics a line."""
+    """Read a file of `trainer.logger=file`: a step and its metrics a line."""
     run = Run(path.stem, str(path), sources=[str(path)])
-    left = ""  # one note of all such lines
+    left = ""  # one note for all such lines
     for record in files.lines(path):
         value = record.value
         if not isinstance(value, dict) or not isinstance(value.get("data"), dict):
@@ -167,13 +157,13 @@ def _verl(path: Path) -> list[Run]:
 
 
 def _demo(path: Path) -> list[Run]:
-    """The `result.json` of `wm demo`: a run for each arm, with what was logged and what was measured on held-out boards."""
+    """Read the `result.json` of `wm demo`: a run for each arm, with its log and its held-out measurements."""
     record = files.whole(path)
     arms = record.value.get("arms") if isinstance(record.value, dict) else None
     if not isinstance(arms, list):
         raise UserError(f"{path}: {record.error or 'no arms in it'}")
     runs = []
-    for arm in arms[:RUNS]:
+    for arm in arms:
         coeff = number(arm.get("coeff")) if isinstance(arm, dict) else None
         if coeff is None:
             raise UserError(f"{path}: an arm without a coefficient")
@@ -184,65 +174,34 @@ def _demo(path: Path) -> list[Run]:
                 for metric, value in entry.items() if isinstance(entry, dict) else ():
                     run.add(metric if metric in _STEPS else f"{prefix}{metric}", entry.get("step"), value)
         runs.append(run)
-    _distinct(runs)
+    _number_same_names(runs)
     return runs
 
 
-def _is_verl(line: bytes) -> bool:
-    """Whether a line, which may be cut, is verl's: `{"step": …, "data": {…}}`."""
-    head = line[:200].replace(b" ", b"")
-    return head.startswith(b'{"step":') and b',"data":{' in head
-
-
 def _trackio(path: Path) -> list[Run]:
-    """A trackio database, a project with its runs. Its schema has changed: runs have ids in later ones."""
+    """Read a trackio database, a project with its runs. Its schema has changed: runs have ids in later ones."""
     uri = f"file:{quote(bytes(path.resolve()))}?mode=ro"  # a name need not be UTF-8
     if not (path.parent / f"{path.name}-wal").exists():
         uri += "&immutable=1"  # nothing is written beside it
     try:
         with closing(sqlite3.connect(uri, uri=True)) as database:
-            return list(_of_project(path, database).values())
-    except sqlite3.Error as error:
+            return _of_project(path, database)
+    except (sqlite3.Error, UnicodeError) as error:
         raise UserError(f"{path}: cannot be read as a database of trackio ({error})") from None
-    except UnicodeError:  # of SQLite's own message, which quotes the file
-        raise UserError(f"{path}: damaged") from None
 
 
-def _of_project(path: Path, database: sqlite3.Connection) -> dict[str, Run]:
-    looks = 0
-
-    def stop() -> bool:
-        nonlocal looks
-        looks += 1
-        return looks > _LOOKS
-
-    database.set_progress_handler(stop, _OPERATIONS)  # whatever the file makes of a query
-    database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _ROW * 16)
-    database.execute("PRAGMA trusted_schema = OFF")
-    database.execute("PRAGMA cell_size_check = ON")
-    database.text_factory = lambda data: data.decode(errors="replace")
-    tables = database.execute("SELECT type FROM sqlite_master WHERE name = 'metrics'").fetchall()
-    kinds = {row[2] for row in database.execute("PRAGMA table_list(metrics)")}
-    if tables != [("table",)] or not kinds <= {"table"}:  # a virtual table may run what its file says
-        raise UserError(f"{path}: no database of trackio: it has no table of metrics")
-    # without generated columns, each of which may take as long as its file likes
+def _of_project(path: Path, database: sqlite3.Connection) -> list[Run]:
     columns = {row[1] for row in database.execute("PRAGMA table_info(metrics)")}
     if not {"id", "run_name", "metrics"} <= columns:
-        raise UserError(f"{path}: a database of another version of trackio (its metrics have other columns)")
+        raise UserError(f"{path}: no database of trackio, or of another version (it has no metrics with run names)")
     key = "run_id" if "run_id" in columns else "run_name"
     step = "step" if "step" in columns else "id"
     runs: dict[str, Run] = {}
-    left = 0
     for run_key, name, at, text in database.execute(
         f"SELECT {key}, run_name, {step}, metrics FROM metrics ORDER BY id"
     ):
-        known, label = str(run_key), str(name)
-        if known not in runs:
-            if len(runs) >= RUNS or max(len(known), len(label)) > _LONGEST:
-                left += 1
-                continue
-            runs[known] = Run(label, f"{path}:{label}", sources=[str(path)], titled=True)
-        run = runs[known]
+        made = Run(str(name), f"{path}:{name}", sources=[str(path)], titled=True)
+        run = runs.setdefault(str(run_key), made)
         values = _object(text)
         if values is None:
             run.note("rows that are no metrics are left out")
@@ -250,16 +209,11 @@ def _of_project(path: Path, database: sqlite3.Connection) -> dict[str, Run]:
         own = values.get("train/global_step")  # transformers' callback counts by itself; trackio counts its calls
         for metric, value in values.items():
             run.add(metric, at if own is None else own, value)
-    if left and runs:
-        next(iter(runs.values())).note(
-            f"{left:,} rows of other runs are left out: beyond {RUNS:,} runs, or with names of over {_LONGEST} characters"
-        )
-    _distinct(runs.values())
-    return runs
+    _number_same_names(runs.values())
+    return list(runs.values())
 
 
-def _distinct(runs: Iterable[Run]) -> None:
-    """Number the runs of one name."""
+def _number_same_names(runs: Iterable[Run]) -> None:
     count: dict[str, int] = {}
     for run in runs:
         count[run.name] = count.get(run.name, 0) + 1
@@ -268,17 +222,15 @@ def _distinct(runs: Iterable[Run]) -> None:
 
 
 def _object(text: Any) -> Mapping[str, Any] | None:
-    if isinstance(text, str | bytes):
-        try:
-            value = loads(text, largest=_ROW)
-        except ValueError:
-            return None
-        return value if isinstance(value, dict) else None
-    return None
+    try:
+        value = loads(text) if isinstance(text, str | bytes) else None
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def _plain(name: str) -> str:
-    """A metric's one name: beside `trainer_state.json`, transformers writes `train/` before it, and `eval/` for `eval_`."""
+    """Return a metric's one name: transformers also writes `train/` before it, and `eval/` for `eval_`."""
     name = name.removeprefix("train/")
     if name.startswith("eval_"):
         name = f"eval/{name[5:]}"
@@ -292,10 +244,3 @@ READERS: dict[str, Callable[[Path], list[Run]]] = {
     "trl": _trl,
     "verl": _verl,
 }
-
-
-def rows_of(run: Run) -> Iterator[tuple[str, int, float]]:
-    """(metric, step, value), by metric and step."""
-    for metric in sorted(run.values):
-        for step, value in sorted(run.values[metric].items()):
-            yield metric, step, value

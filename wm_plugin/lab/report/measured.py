@@ -14,13 +14,13 @@ from wm_plugin.lab.report.sources import Measured
 _MAX_GROUPS = 12  # rows of a figure, the largest groups
 _MAX_ROWS = 200  # of a table
 _MAX_FIGURES, _MAX_TABLES = 8, 12
-_MAX_TRIED = 100  # measures by group that are looked at for figures
+_MAX_TRIED = 100  # measures by group that are considered for figures
 _SLASH = "/"  # between the two names of a group of pairs, such as layer/module
 AXES = {"nats": "nats a token", "points": "points of 100", "share": "share"}
 
 
 def pooled(evaluations: Sequence[Measured]) -> list[Measured]:
-    """The evaluations of a step, an arm's several as one: their mean, and its interval over them (of two, their range)."""
+    """Pool an arm's evaluations of a step: their mean, and its interval over them (of two, their range)."""
     arms: dict[str, list[Measured]] = {}
     for one in evaluations:
         arms.setdefault(one.arm or one.name, []).append(one)
@@ -41,25 +41,27 @@ def _mean(several: Sequence[Measured]) -> Evaluation:
     for (name, unit, by, group), same in table.items():
         values = [m.value for m in same if m.value is not None]
         value, limits = spread(values) if values else (None, None)
-        low, high = limits or (None, None)
         others = [m.with_failed for m in same if m.with_failed is not None]
-        count, failed = sum(m.count for m in same), sum(m.failed for m in same)
-        with_failed = spread(others)[0] if others else None
-        note = f"over {len(values)} runs"
-        measures.append(Measure(name, value, unit, count, by, group, low, high, failed, with_failed, note))
+        low, high = limits or (None, None)
+        counts = (sum(m.failed for m in same), spread(others)[0] if others else None, f"over {len(values)} runs")
+        measures.append(Measure(name, value, unit, sum(m.count for m in same), by, group, low, high, *counts))
     first = several[0].evaluation
     data = ", ".join(dict.fromkeys(one.evaluation.data for one in several))
     return Evaluation(first.name, first.subject, data, {}, measures, failures)
 
 
 def sections(step: str, evaluations: Sequence[Measured]) -> list[Section]:
-    """What the evaluations of one step measured: figures, the table of all rows, and, folded, those of groups."""
-    made = [Section(step, _text(evaluations), _figures(evaluations), _tables(evaluations, "", False))]
-    groups = list(dict.fromkeys(m.by for one in evaluations for m in one.evaluation.measures if m.by))[:_MAX_TABLES]
-    tables = [table for by in groups for table in _tables(evaluations, by, True)]
+    """Return what a step's evaluations measured: figures, the table of all rows, and, folded, those of groups."""
+    made = [Section(step, _text(evaluations), _figures(evaluations), _tables(evaluations, ""))]
+    groups = list(dict.fromkeys(m.by for m in _all(evaluations) if m.by))[:_MAX_TABLES]
+    tables = [table for by in groups for table in _tables(evaluations, by)]
     if tables:
         made.append(Section(f"{step}: tables by {', '.join(groups)}", tables=tables, folded=True))
     return made
+
+
+def _all(evaluations: Sequence[Measured]) -> list[Measure]:
+    return [m for one in evaluations for m in one.evaluation.measures]
 
 
 def _text(evaluations: Sequence[Measured]) -> str:
@@ -76,18 +78,12 @@ def _text(evaluations: Sequence[Measured]) -> str:
 
 def _figures(evaluations: Sequence[Measured]) -> list[Figure]:
     figures: list[Figure] = []
-    units = list(dict.fromkeys(m.unit for one in evaluations for m in one.evaluation.measures if not m.by))
-    for unit in units:
-        rows = list(
-            dict.fromkeys(m.name for one in evaluations for m in one.evaluation.measures if not m.by and m.unit == unit)
-        )
-        values = [(name, _values(evaluations, name, "", "", unit)) for name in rows[:MAX_ROWS]]
-        values = [(name, row) for name, row in values if row]
-        if values:
-            figures.append(_intervals("Measures", values, unit))
-    pairs = dict.fromkeys(
-        (m.by, m.name) for one in evaluations for m in one.evaluation.measures if m.by and m.value is not None
-    )
+    for unit in dict.fromkeys(m.unit for m in _all(evaluations) if not m.by):
+        names = list(dict.fromkeys(m.name for m in _all(evaluations) if not m.by and m.unit == unit))[:MAX_ROWS]
+        rows = [(name, row) for name in names if (row := _values(evaluations, name, "", "", unit))]
+        if rows:
+            figures.append(_intervals("Measures", rows, unit))
+    pairs = dict.fromkeys((m.by, m.name) for m in _all(evaluations) if m.by and m.value is not None)
     for by, name in list(pairs)[:_MAX_TRIED]:
         if len(figures) == _MAX_FIGURES:
             break
@@ -101,31 +97,31 @@ def _figures(evaluations: Sequence[Measured]) -> list[Figure]:
 
 
 def _by(evaluations: Sequence[Measured], by: str, name: str) -> Figure | None:
-    """A measure by group: a line over numbers such as turns, marks for names."""
-    measures = [m for one in evaluations for m in one.evaluation.measures if (m.by, m.name) == (by, name)]
+    """Draw a measure by group: a line over numbers such as turns, marks for names."""
+    measures = [m for m in _all(evaluations) if (m.by, m.name) == (by, name)]
     groups, unit = list(dict.fromkeys(m.group for m in measures)), measures[0].unit
     if len(groups) > 1 and all(group.isdecimal() and len(group) < 10 for group in groups):
         series = [_series(one, by, name) for one in evaluations]
-        return Curve(f"{name} by {by}", [one for one in series if one.y], AXES.get(unit, unit), by, _is_share(measures))
+        is_share = all(m.unit == "share" and 0 <= (m.value or 0) <= 1 for m in measures)
+        return Curve(f"{name} by {by}", [one for one in series if one.y], AXES.get(unit, unit), by, is_share)
     size: Counter[str] = Counter()
     for m in measures:
         size[m.group] += m.count
     largest = {group for group, _ in size.most_common(_MAX_GROUPS)}
-    rows = [(group, _values(evaluations, name, by, group, unit)) for group in groups if group in largest]
-    rows = [(group, values) for group, values in rows if values]
+    chosen = [group for group in groups if group in largest]
+    rows = [(group, values) for group in chosen if (values := _values(evaluations, name, by, group, unit))]
     return _intervals(f"{name} by {by}", rows, unit) if rows else None
 
 
 def _series(one: Measured, by: str, name: str) -> Series:
-    points = [m for m in one.evaluation.measures if (m.by, m.name) == (by, name) and m.value is not None]
-    points.sort(key=lambda m: int(m.group))
-    values = [m.value for m in points if m.value is not None]
-    band = [_interval(m) or (value, value) for m, value in zip(points, values, strict=True)]
-    return Series(one.name, [int(m.group) for m in points], values, band if any(map(_interval, points)) else ())
+    points = [(m, m.value) for m in one.evaluation.measures if (m.by, m.name) == (by, name) and m.value is not None]
+    points.sort(key=lambda point: int(point[0].group))
+    band = [_interval(m) or (value, value) for m, value in points] if any(_interval(m) for m, _ in points) else ()
+    return Series(one.name, [int(m.group) for m, _ in points], [value for _, value in points], band)
 
 
 def _heat(one: Measured, by: str, name: str) -> Heat | None:
-    """A measure by pairs, such as layer/module: the second names are rows."""
+    """Draw a measure by pairs, such as layer/module: the second names are rows."""
     cells: dict[tuple[str, str], float | None] = {}
     percent = False
     for m in one.evaluation.measures:
@@ -135,14 +131,11 @@ def _heat(one: Measured, by: str, name: str) -> Heat | None:
             percent = m.unit == "share"
     if not cells:
         return None
-    rows = list(dict.fromkeys(row for row, _ in cells))[
-        :MAX_CELLS
-    ]  # the whole table may be a square of a file's length
+    rows = list(dict.fromkeys(row for row, _ in cells))[:MAX_CELLS]
     columns = sorted(dict.fromkeys(column for _, column in cells), key=_natural)[:MAX_CELLS]
     across, _, down = by.partition(_SLASH)
     values = [[cells.get((row, column)) for column in columns] for row in rows]
-    unit = "share" if percent else name
-    title = f"{name} by {across} and {down}: {one.name}"
+    title, unit = f"{name} by {across} and {down}: {one.name}", "share" if percent else name
     return Heat(title, rows, columns, values, unit, f"{across}, from left to right", down, percent)
 
 
@@ -151,43 +144,30 @@ def _natural(name: str) -> tuple[str, int, str]:
     return (stack, int(number), "") if number.isdecimal() and len(number) < 10 else (name, 0, name)
 
 
-def _tables(evaluations: Sequence[Measured], by: str, grouped: bool) -> list[Table]:
-    """A row for each measure, group and arm, with both readings: without failures, and with them as the lowest."""
-    rows = []
+def _tables(evaluations: Sequence[Measured], by: str) -> list[Table]:
+    """Return a row for each measure, group and arm, with both readings: without failures, and with them as the lowest."""
+    rows: dict[str, list[list[str]]] = {}  # by measure: arms of a measure stand side by side
     for one in evaluations:
         for m in one.evaluation.measures:
-            if m.by != by:
-                continue
-            rows.append(
-                [
-                    *([f"{m.name}, {m.group}"] if grouped else [m.name]),
-                    one.name,
-                    _value(m),
-                    f"{m.count:,}",
-                    f"{m.failed:,}",
-                    _cell(m.with_failed, m.unit),
-                    m.note,
-                ]
-            )
-    if not rows:
+            if m.by == by:
+                name = f"{m.name}, {m.group}" if by else m.name
+                counts = [f"{m.count:,}", f"{m.failed:,}", _cell(m.with_failed, m.unit), m.note]
+                rows.setdefault(name, []).append([name, one.name, _value(m), *counts])
+    table = [row for same in rows.values() for row in same]
+    if not table:
         return []
-    order = {name: place for place, name in reversed([(place, row[0]) for place, row in enumerate(rows)])}
-    rows.sort(key=lambda row: order[row[0]])  # arms of a measure side by side
-    more = len(rows) - _MAX_ROWS
-    if more > 0:
-        rows = [*rows[:_MAX_ROWS], [f"… {more:,} more rows are not shown …", *[""] * 6]]
-    columns = [
-        f"measure, {by}" if grouped else "measure", "of", "value", "rows", "without an answer", "these as the lowest", "",
-    ]  # fmt: skip
-    if not any(row[6] for row in rows):
-        columns, rows = columns[:6], [row[:6] for row in rows]
-    return [Table(columns, rows, (6,))]
+    if (more := len(table) - _MAX_ROWS) > 0:
+        table = [*table[:_MAX_ROWS], [f"… {more:,} more rows are not shown …", *[""] * 6]]
+    columns = [f"measure, {by}" if by else "measure", "of", "value", "rows", "without an answer", "these as the lowest"]
+    if not any(row[6] for row in table):
+        return [Table(columns, [row[:6] for row in table], (6,))]
+    return [Table([*columns, ""], table, (6,))]
 
 
 def _value(m: Measure) -> str:
     interval = _interval(m)
-    text = _cell(m.value, m.unit)
-    return text + (f"\n{_number(interval[0], m.unit)} to {_number(interval[1], m.unit)}" if interval else "")
+    limits = f"\n{_number(interval[0], m.unit)} to {_number(interval[1], m.unit)}" if interval else ""
+    return _cell(m.value, m.unit) + limits
 
 
 def _cell(value: float | None, unit: str) -> str:
@@ -201,8 +181,7 @@ def _number(value: float, unit: str) -> str:
 
 
 def _intervals(title: str, rows: Sequence[tuple[str, Sequence[Value]]], unit: str) -> Intervals:
-    numbers = [one.value for _, values in rows for one in values]
-    percent = unit == "share" and all(0 <= value <= 1 for value in numbers)
+    percent = unit == "share" and all(0 <= one.value <= 1 for _, values in rows for one in values)
     return Intervals(title, rows, AXES.get(unit, unit), AXES.get(unit, unit), percent)
 
 
@@ -217,7 +196,3 @@ def _values(evaluations: Sequence[Measured], name: str, by: str, group: str, uni
 
 def _interval(m: Measure) -> Interval | None:
     return None if m.low is None or m.high is None else (m.low, m.high)
-
-
-def _is_share(measures: Sequence[Measure]) -> bool:
-    return all(m.unit == "share" and 0 <= (m.value or 0) <= 1 for m in measures)

@@ -1,6 +1,5 @@
-"""A report of any runs, evaluations and rollouts: what is in `Sources` as the contents of a `Report`."""
+"""Turns any runs, evaluations and rollouts (`Sources`) into the contents of a `Report`."""
 
-import math
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -8,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from wm_plugin.errors import UserError
+from wm_plugin.lab.evaluation.measures import finite
 from wm_plugin.lab.report import cards, compared, measured, played, training
 from wm_plugin.lab.report.arms import Arm, arm_of, arms, without_seed
 from wm_plugin.lab.report.chart import COLOURS, value_label
@@ -19,21 +19,14 @@ from wm_plugin.lab.report.sources import Measured, Rollouts, Sources, below, mat
 
 @dataclass(frozen=True)
 class Overview:
-    """Everything that a report shows, named by arm.
-
-    Attributes:
-        files: of rollouts.
-        rollouts: what is in the files, by arm and split.
-        outcomes: what each file measures.
-        compared: the arms of all evaluations and outcomes.
-    """
+    """Everything that a report shows, named by arm."""
 
     arms: Sequence[Arm]
     evaluations: Sequence[Measured]
-    files: Sequence[Rollouts]
-    rollouts: Sequence[Played]
-    outcomes: Sequence[Measured]
-    compared: Compared
+    files: Sequence[Rollouts]  # the files of rollouts
+    rollouts: Sequence[Played]  # what is in the files, by arm and split
+    outcomes: Sequence[Measured]  # what each file measures
+    compared: Compared  # the arms of all evaluations and outcomes
     notes: Sequence[str] = field(default_factory=list)
 
     @property
@@ -48,20 +41,16 @@ def overview(sources: Sources, patterns: Mapping[str, str], against: str = "") -
         against: the arm that others are compared with; "" is the first one.
 
     Raises:
-        UserError: a pattern matches nothing, a file of rollouts is none, or no evaluation is of `against`.
+        UserError: a pattern matches nothing, a file of rollouts has no known format, or no evaluation belongs to `against`.
     """
     files = [run for run in sources.runs if not run.titled]
-    for run, name in zip(files, names([run.place.removesuffix(".jsonl") for run in files], without_seed), strict=True):
+    for run, name in zip(files, names([_without_suffix(run.place) for run in files], without_seed), strict=True):
         run.name = name
     evaluations = _labelled(sources.evaluations, sources, patterns)
     rollouts = _named(sources.rollouts, sources, patterns)
-    places = [
-        *((run.name, run.place) for run in sources.runs),
-        *((one.name, one.place) for one in sources.evaluations),
-        *((one.name, one.place) for one in sources.rollouts),
-    ]
+    everything: list[Any] = [*sources.runs, *sources.evaluations, *sources.rollouts]
     for name, pattern in patterns.items():
-        if not any(matches(pattern, *place) for place in places):
+        if not any(matches(pattern, one.name, one.place) for one in everything):
             raise UserError(f"--arm {name}={pattern}: no run, evaluation or file of rollouts matches")
     read, outcomes, notes = played.read(rollouts)
     found = compared.compared([*evaluations, *outcomes], patterns, against)
@@ -80,17 +69,16 @@ def report(
     samples: Sequence[Sample] = (),
     masked: bool = False,
 ) -> Report:
-    """The contents of the page.
+    """Make the contents of the page.
 
     Args:
-        title: the heading.
-        metrics: patterns of the training metrics to show; none: all, the most important first.
+        metrics: patterns of the training metrics to show; by default all, the most important first.
         samples: rollouts as tokens.
         masked: whether they say which of their tokens count.
     """
     groups = training.groups(view.arms, metrics)
     steps = list(dict.fromkeys(one.evaluation.name for one in view.measured))
-    sections = [_training(group, view.arms) for group in groups if group.title != "All other metrics"]
+    sections = [_training(group, view.arms) for group in groups if group.title != training.REST]
     predictions, choosing = [], []
     for step in steps:
         same = [one for one in view.measured if one.evaluation.name == step]
@@ -99,9 +87,8 @@ def report(
         predictions += shown
         choosing += [sentence] if sentence else []
     sections += played.sections(view.rollouts)
-    labels = dict.fromkeys(one.arm for one in view.measured)
     details = {arm.name: arm.detail for arm in view.arms}
-    rest = [_training(group, view.arms, folded=True) for group in groups if group.title == "All other metrics"]
+    rest = [_training(group, view.arms, folded=True) for group in groups if group.title == training.REST]
     return Report(
         title or "Report",
         headline=_headline(view),
@@ -113,12 +100,12 @@ def report(
         masked=masked,
         appendix=[*rest, *_runs(view)],
         notes=_notes(view, groups),
-        details={**details, **{name: "" for name in labels if name not in details}},
+        details={**details, **{one.arm: "" for one in view.measured if one.arm not in details}},
     )
 
 
 def _headline(view: Overview) -> str:
-    """Where the runs end, in one sentence."""
+    """Say in one sentence where the runs end."""
     first = training.outcome(view.arms)
     parts: dict[str, list[str]] = {}
     for arm in view.arms[:COLOURS]:
@@ -132,27 +119,29 @@ def _headline(view: Overview) -> str:
 
 
 def _counts(view: Overview) -> str:
-    runs = sum(arm.seeds for arm in view.arms)
+    runs, arms, evaluations, files = (
+        sum(arm.seeds for arm in view.arms), len(view.arms), len(view.evaluations), len(view.files),
+    )  # fmt: skip
     parts = [
-        f"{runs} training run{'s' * (runs != 1)} in {len(view.arms)} arm{'s' * (len(view.arms) != 1)}" if runs else "",
-        f"{len(view.evaluations)} evaluation{'s' * (len(view.evaluations) != 1)}" if view.evaluations else "",
-        f"{len(view.files)} file{'s' * (len(view.files) != 1)} of rollouts" if view.files else "",
+        f"{runs} training run{'s' * (runs != 1)} in {arms} arm{'s' * (arms != 1)}" if runs else "",
+        f"{evaluations} evaluation{'s' * (evaluations != 1)}" if evaluations else "",
+        f"{files} file{'s' * (files != 1)} of rollouts" if files else "",
     ]
     return f"{', '.join(filter(None, parts))}."
 
 
 def _glance(table: Sequence[Arm]) -> list[Section]:
-    """The last values of the most important metrics, by arm."""
+    """Return the last values of the most important metrics, by arm."""
     columns = training.columns(table)
     if not columns:
         return []
     rows = []
     for arm in table:
-        steps = max(run.last_step for run in arm.runs)
-        row = [arm.name, f"{arm.seeds}", f"{steps:,}"]
+        row = [arm.name, f"{arm.seeds}", f"{max(run.last_step for run in arm.runs):,}"]
         for metric in columns:
-            last = arm.last(metric)
-            row.append(_with_interval(last[0], last[1]) if last else "–")
+            value, interval, _ = arm.last(metric) or (None, None, 0)
+            limits = f"\n{_number(interval[0])} to {_number(interval[1])}" if interval else ""
+            row.append("–" if value is None else _number(value) + limits)
         rows.append(row)
     text = "Each run's last value. Of several runs: their mean, and under it its 95% interval (of two, their range)."
     return [Section("At a glance", text, tables=[Table(("arm", "runs", "last step", *columns), rows)])]
@@ -170,7 +159,7 @@ def _training(group: training.Group, table: Sequence[Arm], *, folded: bool = Fal
 
 
 def _runs(view: Overview) -> list[Section]:
-    """Which files each arm was read from."""
+    """Return which files each arm was read from."""
     rows = [
         [arm.name, run.name, f"{run.last_step:,}", f"{len(run.values)}", "\n".join(run.sources[:20])]
         for arm in view.arms
@@ -185,8 +174,7 @@ def _runs(view: Overview) -> list[Section]:
 
 def _notes(view: Overview, groups: Sequence[training.Group]) -> list[str]:
     notes = list(view.notes)
-    left = groups[-1].left_out if groups and groups[-1].title == "All other metrics" else []
-    if left:
+    if left := [metric for group in groups if group.title == training.REST for metric in group.left_out]:
         notes.append(
             f"{len(left)} more metrics have no figure here; choose them by --metric, or take the CSV or the JSON."
         )
@@ -200,30 +188,26 @@ def _notes(view: Overview, groups: Sequence[training.Group]) -> list[str]:
 
 
 def _labelled(evaluations: Sequence[Measured], sources: Sources, patterns: Mapping[str, str]) -> list[Measured]:
-    """Evaluations named by arm: that of a pattern, or of the run whose model was evaluated, or by the model without its seed."""
-    subjects, folders = (
-        names([one.evaluation.subject for one in evaluations]),
-        names([one.place for one in evaluations]),
-    )
+    """Name evaluations by arm: a pattern's, or that of the run whose model was evaluated, or the model without its seed."""
+    subjects = names([one.evaluation.subject for one in evaluations])
+    folders = names([one.place for one in evaluations])
     of = []
     for one, name in zip(evaluations, subjects, strict=True):
         arm = _arm_of(one.place, sources, patterns)[0] or _arm_of(one.evaluation.subject, sources, patterns)[0]
         seedless = without_seed(name)
-        of.append(arm or (seedless if seedless != name else ""))
-    count = Counter(
-        (one.evaluation.name, arm or name) for one, arm, name in zip(evaluations, of, subjects, strict=True)
-    )
+        of.append((arm or (seedless if seedless != name else ""), name))
+    count = Counter((one.evaluation.name, arm or name) for one, (arm, name) in zip(evaluations, of, strict=True))
     made = []
-    for one, arm, name, folder in zip(evaluations, of, subjects, folders, strict=True):
+    for one, (arm, name), folder in zip(evaluations, of, folders, strict=True):
         label = arm or name
-        alone = count[one.evaluation.name, label] == 1
-        label = label if alone else f"{label} ({folder})"
+        if count[one.evaluation.name, label] > 1:
+            label = f"{label} ({folder})"
         made.append(Measured(label, one.place, one.evaluation, arm or label))
     return made
 
 
 def _named(rollouts: Sequence[Rollouts], sources: Sources, patterns: Mapping[str, str]) -> list[Rollouts]:
-    """Files of rollouts by arm and split.
+    """Name files of rollouts by arm and split.
 
     The split is what a path has below its arm's folder, without seeds: `seen` of played/echo_s0/seen.jsonl. A name that files in
     several folders have is one, too.
@@ -232,9 +216,7 @@ def _named(rollouts: Sequence[Rollouts], sources: Sources, patterns: Mapping[str
     files = names([_without_suffix(place) for place in places], without_seed)
     folders = names([os.path.dirname(place) for place in places], without_seed)
     stems = [without_seed(_without_suffix(os.path.basename(place))) for place in places]
-    several = Counter(
-        stem for stem, _ in {(stem, os.path.dirname(place)) for stem, place in zip(stems, places, strict=True)}
-    )
+    several = Counter(stem for stem, _ in {(s, os.path.dirname(place)) for s, place in zip(stems, places, strict=True)})
     made = []
     for place, file, folder, stem in zip(places, files, folders, stems, strict=True):
         arm, rest = _arm_of(place, sources, patterns)
@@ -249,7 +231,7 @@ def _without_suffix(place: str) -> str:
 
 
 def _arm_of(place: str, sources: Sources, patterns: Mapping[str, str]) -> tuple[str, str]:
-    """The arm that a path belongs to, by a pattern or as a part of a run's folder; and what it has below the arm's folder."""
+    """Return a path's arm, by a pattern or as a part of a run's folder, and what it has below the arm's folder."""
     if arm := arm_of(place, place, patterns):
         return arm, below(patterns[arm], place)
     for run in sources.runs:
@@ -260,26 +242,16 @@ def _arm_of(place: str, sources: Sources, patterns: Mapping[str, str]) -> tuple[
     return "", ""
 
 
-def _with_interval(value: float, interval: tuple[float, float] | None) -> str:
-    return _number(value) + (f"\n{_number(interval[0])} to {_number(interval[1])}" if interval else "")
-
-
 def _number(value: float) -> str:
     return value_label(value, False)
 
 
 def figures_of(rollouts: Sequence[Played]) -> list[tuple[str, Any]]:
-    """The figures of rollouts as JSON values, by arm and split; numbers that are not finite are None."""
+    """Return the figures of rollouts as JSON values, by arm and split; numbers that are not finite are None."""
     return [
         (
             one.name,
-            {"evaluation": played.evaluation_name(one.split), "files": one.places, **_finite(one.summary.as_dict())},
+            {"evaluation": played.evaluation_name(one.split), "files": one.places, **finite(one.summary.as_dict())},
         )
         for one in rollouts
     ]
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,4 +1,4 @@
-"""Rollouts on a page: how they end, which tools were called, how many turns episodes take, and samples as coloured pieces."""
+"""Rollouts on a page: how they end, which tools they call, how many turns episodes take, and samples as coloured pieces."""
 
 import math
 from collections import Counter
@@ -15,7 +15,7 @@ from wm_plugin.data.summary import Summary
 from wm_plugin.data.summary_page import rows as rows_of
 from wm_plugin.data.transitions import identity
 from wm_plugin.data.turn_texts import action_text
-from wm_plugin.lab.evaluation.measures import Evaluation, Measure
+from wm_plugin.lab.evaluation.measures import Evaluation, Measure, finite
 from wm_plugin.lab.evaluation.paired import Key, Sums
 from wm_plugin.lab.report.chart import Curve, Series
 from wm_plugin.lab.report.document import Sample, Section, Table
@@ -32,7 +32,7 @@ _SUCCESS, _REWARD, _TURNS = Key("success"), Key("reward", "score"), Key("turns",
 
 @dataclass(frozen=True)
 class Played:
-    """An arm's rollouts of a split, of all its files."""
+    """An arm's rollouts of a split, in all its files."""
 
     arm: str
     split: str
@@ -45,15 +45,15 @@ class Played:
 
 
 def evaluation_name(split: str) -> str:
-    """As which evaluation the rollouts of a split are measured."""
+    """Return the name of the evaluation that measures a split's rollouts."""
     return f"rollouts, {split}" if split else "rollouts"
 
 
 def read(rollouts: Sequence[Rollouts]) -> tuple[list[Played], list[Measured], list[str]]:
-    """The rollouts of each arm and split; what each file measures; and notes of what was left out.
+    """Read the rollouts of each arm and split; measure each file; and note what was left out.
 
     Raises:
-        UserError: a file is of no known format.
+        UserError: a file has no known format.
     """
     table: dict[tuple[str, str], Played] = {}
     measured, notes = [], []
@@ -80,7 +80,7 @@ def read(rollouts: Sequence[Rollouts]) -> tuple[list[Played], list[Measured], li
 
 
 class _Outcomes:
-    """How the rollouts of a file end. Rollouts of a task are not independent: intervals are over tasks."""
+    """Counts how a file's rollouts end. Rollouts of a task are not independent: intervals are over tasks."""
 
     def __init__(self) -> None:
         self.rollouts = self.unknown = 0
@@ -100,23 +100,16 @@ class _Outcomes:
             self.sums.add(_REWARD, task, trajectory.reward)
 
     def evaluation(self, subject: str, split: str) -> Evaluation:
-        """Success and rewards of the rollouts that have one, and turns."""
-        measures = [_finite(m) for m in Sums({key: sums for key, sums in self.sums.of.items() if sums}).measures()]
+        """Measure success and reward of the rollouts that have one, and turns. A reward may be larger than any float."""
+        measured = Sums({key: sums for key, sums in self.sums.of.items() if sums}).measures()
+        measures = [Measure(**finite(vars(m))) for m in measured]
         data = f"{self.rollouts:,} rollouts of {len(self.tasks):,} tasks"
         unknown = {"success is not known": self.unknown} if self.unknown else {}
         return Evaluation(evaluation_name(split), subject, data, measures=measures, failures=unknown)
 
 
-def _finite(m: Measure) -> Measure:
-    """A measure without numbers beyond a float: a reward may be the largest."""
-    value, low, high, with_failed = (
-        x if x is None or math.isfinite(x) else None for x in (m.value, m.low, m.high, m.with_failed)
-    )
-    return replace(m, value=value, low=low, high=high, with_failed=with_failed)
-
-
 def sections(rollouts: Sequence[Played]) -> list[Section]:
-    """Tools and budgets of rollouts, split by split."""
+    """Return tools and budgets of rollouts, split by split."""
     figures: list[Intervals | Curve] = []
     tables = []
     for split in dict.fromkeys(one.split for one in rollouts):
@@ -130,7 +123,7 @@ def sections(rollouts: Sequence[Played]) -> list[Section]:
 
 
 def first(files: Iterable[Rollouts]) -> list[Rollouts]:
-    """The first file of each arm and split, with the name of these."""
+    """Return the first file of each arm and split, named by these."""
     table: dict[tuple[str, str], Rollouts] = {}
     for one in files:
         table.setdefault((one.arm, one.split), replace(one, name=Played(one.arm, one.split).name))
@@ -138,7 +131,7 @@ def first(files: Iterable[Rollouts]) -> list[Rollouts]:
 
 
 def samples(rollouts: Iterable[Rollouts], most: int = 2) -> list[Sample]:
-    """The first rollouts of each file, coloured by who wrote what. Which tokens count is known with a tokenizer alone."""
+    """Return each file's first rollouts, coloured by who wrote what. Only a tokenizer tells which tokens count."""
     made = []
     for one in rollouts:
         rows = islice(read_rows(Path(one.place)), _MOST)  # `read` has counted those that are left out
@@ -149,7 +142,7 @@ def samples(rollouts: Iterable[Rollouts], most: int = 2) -> list[Sample]:
 
 
 def _pieces(trajectory: Trajectory) -> list[Token]:
-    """A message is one piece, cut as texts of a page are."""
+    """Turn each message into one piece, cut as a page's texts are."""
     tokens = [Token(_cut(message["content"]), "prompt") for message in chat(trajectory.context)]
     for turn in trajectory.turns:
         tokens.append(Token(_cut(action_text(turn.action)), "policy"))
@@ -168,18 +161,14 @@ def _tools(split: str, summaries: Mapping[str, Summary]) -> Intervals | None:
         counts.update({name: tool.observations for name, tool in summary.tools.items()})
     rows = []
     for name, _ in counts.most_common(_TOOLS):
-        values = [
-            Value(arm, summary.tools[name].observations / summary.transitions)
-            for arm, summary in summaries.items()
-            if name in summary.tools
-        ]
-        rows.append((name, values))
+        having = {arm: summary for arm, summary in summaries.items() if name in summary.tools}
+        rows.append((name, [Value(arm, s.tools[name].observations / s.transitions) for arm, s in having.items()]))
     title = _of("Tools and other sources", split)
     return Intervals(title, rows, "share", "share of all observations", True) if rows else None
 
 
 def _turns(split: str, summaries: Mapping[str, Summary]) -> Curve | None:
-    """The share of episodes that have ended after so many turns: what a budget of turns would cut."""
+    """Draw the share of episodes that have ended after so many turns: what a budget of turns would cut."""
     series = []
     for arm, summary in summaries.items():
         if not summary.turns:

@@ -4,7 +4,17 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from wm_plugin.lab.report.chart import LARGEST, Interval, axis, marker, name_label, svg, tick_label, value_label
+from wm_plugin.lab.report.chart import (
+    LARGEST,
+    Interval,
+    axis,
+    marker,
+    name_label,
+    svg,
+    tick_label,
+    upright,
+    value_label,
+)
 from wm_plugin.runtime.page import short
 
 _WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM = 380, 14, 52, 8, 26
@@ -37,7 +47,7 @@ class Intervals:
 
 @dataclass(frozen=True)
 class Heat:
-    """Numbers in rows and columns as darkness: none at 0, all of it at `largest`, or at the largest one. None is no number."""
+    """Numbers in rows and columns as darkness: none at 0, full at `largest` or the largest number."""
 
     title: str
     rows: Sequence[str]
@@ -51,7 +61,7 @@ class Heat:
 
 
 def intervals(figure: Intervals, styles: Mapping[str, int]) -> str:
-    """Rows of marks with bars as SVG; `styles` has the number of each arm's colour. Rows beyond sixteen are left out."""
+    """Draw rows of marks with bars as SVG; `styles` numbers each arm's colour. Rows beyond sixteen are left out."""
     rows = [(name, [one for one in values if _is_drawn(one)]) for name, values in figure.rows[:MAX_ROWS]]
     numbers = [number for _, values in rows for one in values for number in (one.value, *(one.interval or ()))]
     ticks = axis([1.0] if figure.percent else numbers)
@@ -62,10 +72,8 @@ def intervals(figure: Intervals, styles: Mapping[str, int]) -> str:
 
     parts = []
     for tick in ticks:
-        kind, x = "axis" if tick == 0 else "rule", across(tick)
-        parts.append(f'<line class="{kind}" x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{height - _BOTTOM}"/>')
         label = f"{tick:.0%}" if figure.percent else tick_label(tick, max(map(abs, ticks)))
-        parts.append(f'<text x="{x:.1f}" y="{height - 6}" text-anchor="middle">{label}</text>')
+        parts += upright(tick, across(tick), _TOP, height, label)
     y = _TOP
     for name, values in rows:
         parts.append(f'<text class="name" x="{_LEFT + 4}" y="{y + 13}">{name_label(name, 52)}</text>')
@@ -92,7 +100,7 @@ def intervals(figure: Intervals, styles: Mapping[str, int]) -> str:
 
 
 def heat(figure: Heat) -> str:
-    """A heat map as SVG, with the scale of its colours below it. Each cell says its number when pointed at."""
+    """Draw a heat map as SVG, with the scale of its colours below it. Pointing at a cell shows its number."""
     rows, columns = figure.rows[:MAX_CELLS], figure.columns[:MAX_CELLS]
     values = [[_number(value) for value in row[:MAX_CELLS]] for row in figure.values[:MAX_CELLS]]
     largest = max((value for row in values for value in row if value is not None), default=0.0)

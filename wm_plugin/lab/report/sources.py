@@ -1,4 +1,4 @@
-"""Sorts paths that a user points at: training runs, folders of `wm eval`, files of rollouts."""
+"""Sorts the paths that a user names: training runs, folders of `wm eval`, files of rollouts."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,20 +9,20 @@ from pathlib import Path
 
 from wm_plugin.data import files
 from wm_plugin.errors import UserError
-from wm_plugin.lab.evaluation.measures import RESULT, Evaluation, read_result
+from wm_plugin.lab.evaluation.measures import FORMAT, RESULT, Evaluation, read_result
 from wm_plugin.lab.report import logs
 from wm_plugin.lab.report.logs import Run
 
 _DEPTH, _ENTRIES = 8, 100_000  # of a folder that is searched
-_CHECKPOINT = "checkpoint-"
+_CHECKPOINT, _STATE = "checkpoint-", "trainer_state.json"
 _OF_VERL = "latest_checkpointed_iteration.txt"  # in a folder of verl's checkpoints, beside which it writes no log
-# of a file that is named itself, and is read as rollouts of any format; in a folder only our own are
+# endings of a file that is named itself and may have any format; in a folder only files of `wm env rollout` are read
 _ROLLOUTS = (".jsonl", ".json", ".parquet", ".gz", ".traj")
 
 
 @dataclass(frozen=True)
 class Measured:
-    """An evaluation and its folder. `arm`: whose it is, which several may have in common."""
+    """An evaluation and its folder. Several may belong to one `arm`."""
 
     name: str
     place: str
@@ -32,7 +32,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Rollouts:
-    """A file of rollouts. `split`: of which tasks, such as "seen"; "" where an arm has no others."""
+    """A file of rollouts. `split`: its tasks, such as "seen"; "" if an arm has no others."""
 
     name: str
     place: str
@@ -51,30 +51,28 @@ class Sources:
 
 
 def collect(paths: Sequence[str]) -> Sources:
-    """Everything at `paths`, in their order, each file once. A folder of verl's checkpoints may have its log beside it.
+    """Collect everything at `paths`, in their order, each file once. A folder of verl's checkpoints may have its log beside it.
 
     Raises:
-        UserError: there is nothing at a path, or nothing that is known; or a file cannot be read.
+        UserError: a path does not exist, holds nothing known, or cannot be read.
     """
     sources = Sources()
     done: set[str] = set()
     without_log: list[Path] = []
-    for name in paths:
-        path = Path(name)
+    for path in map(Path, paths):
         try:
             if not path.exists():
                 raise UserError(f"{path}: there is no such file or folder")
             known = _folder(path, sources, done) if path.is_dir() else _file(path, sources, done)
-        except (OSError, ValueError) as error:
-            if isinstance(error, UserError):
-                raise
-            raise UserError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
-        if not known:
-            if (path / _OF_VERL).is_file():
-                without_log.append(path)
-                continue
-            if sources.notes:
-                raise UserError(sources.notes[-1])
+        except OSError as error:
+            raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+        if known:
+            continue
+        if (path / _OF_VERL).is_file():
+            without_log.append(path)
+        elif sources.notes:
+            raise UserError(sources.notes[-1])
+        else:
             raise UserError(
                 f"{path}: holds no log of a trainer (TensorBoard, trackio, verl's file logger, trainer_state.json), no result "
                 "of wm eval or wm demo and no rollouts of wm env rollout"
@@ -87,7 +85,7 @@ def collect(paths: Sequence[str]) -> Sources:
 
 
 def expand(patterns: Mapping[str, str], named: Sequence[str] = ()) -> list[str]:
-    """The paths that arms' patterns name, in the order of the arms. A pattern may also mean runs by their names in a database.
+    """Return the paths that arms' patterns name, in order. A pattern may also name runs in a database.
 
     Args:
         named: what is read anyway. A pattern that matches some of it chooses among these, and names no others.
@@ -100,34 +98,30 @@ def expand(patterns: Mapping[str, str], named: Sequence[str] = ()) -> list[str]:
 
 
 def matches(pattern: str, name: str, place: str) -> bool:
-    """Whether an arm's pattern means a run: by its name, its path, or a folder above it."""
-    if fnmatchcase(name, pattern):
-        return True
-    pattern = os.path.normpath(pattern)
-    path = os.path.normpath(place)
-    while path not in ("", ".", "/"):
-        if fnmatchcase(path, pattern):
-            return True
-        path = os.path.dirname(path)
-    return False
+    """Return whether an arm's pattern matches a run: its name, its path, or a folder above it."""
+    return fnmatchcase(name, pattern) or any(_matching(pattern, place))
 
 
 def below(pattern: str, place: str) -> str:
-    """What a path has below the highest folder that a pattern means; "" where that is the path itself."""
-    pattern, whole = os.path.normpath(pattern), os.path.normpath(place)
-    top = path = whole
+    """Return what a path has below the highest folder that a pattern matches."""
+    *_, top = ["", *_matching(pattern, place)]
+    return os.path.normpath(place)[len(top or os.path.normpath(place)) :].strip("/")
+
+
+def _matching(pattern: str, place: str) -> Iterator[str]:
+    """Yield the path and the folders above it that a pattern matches."""
+    pattern, path = os.path.normpath(pattern), os.path.normpath(place)
     while path not in ("", ".", "/"):
         if fnmatchcase(path, pattern):
-            top = path
+            yield path
         path = os.path.dirname(path)
-    return whole[len(top) :].strip("/")
 
 
 def names(places: Sequence[str], enough: Callable[[str], object] = bool) -> list[str]:
-    """The ends of paths, of as many parts as tell them apart.
+    """Return the ends of paths, with as many parts as tell them apart.
 
     Args:
-        enough: whether a name says something by itself, which the number of a seed does not.
+        enough: whether a name says something by itself, which a seed's number does not.
     """
     parts = [Path(os.path.abspath(place)).parts for place in places]
     for count in range(1, max(map(len, parts), default=0) + 1):
@@ -138,17 +132,16 @@ def names(places: Sequence[str], enough: Callable[[str], object] = bool) -> list
 
 
 def _folder(folder: Path, sources: Sources, done: set[str]) -> bool:
-    """Whether there is anything that is known, be it new or not."""
+    """Collect a folder; return whether it holds anything known, new or not."""
     runs: dict[str, Run] = {}
     known = False
     for path in _walk(folder, sources):
         key = os.path.realpath(path)
-        if key in done:
-            known = True
-            continue
         kind = logs.kind_of(path)
         try:
-            if path.name == RESULT and _is_evaluation(path):
+            if key in done:
+                pass
+            elif _is_evaluation(path):
                 sources.evaluations.append(Measured(path.parent.name, str(path.parent), read_result(path)))
             elif kind:
                 for run in logs.read(path):
@@ -177,11 +170,11 @@ def _file(path: Path, sources: Sources, done: set[str]) -> bool:
     if key in done:
         return True
     done.add(key)
-    if path.name == RESULT and _is_evaluation(path):
+    if _is_evaluation(path):
         sources.evaluations.append(Measured(path.parent.name, str(path.parent), read_result(path)))
     elif logs.kind_of(path):
         for run in logs.read(path):
-            if path.name == "trainer_state.json" and path.parent.name.startswith(_CHECKPOINT):
+            if path.name == _STATE and path.parent.name.startswith(_CHECKPOINT):
                 run.place, run.name = str(path.parent.parent), path.parent.parent.resolve().name
             sources.runs.append(run)
     elif path.suffix in _ROLLOUTS:
@@ -192,12 +185,11 @@ def _file(path: Path, sources: Sources, done: set[str]) -> bool:
 
 
 def _walk(folder: Path, sources: Sources) -> Iterator[Path]:
-    """Files below a folder, by name; of several checkpoints of a run the last one's state, which has what the others have."""
+    """Yield the files below a folder, by name; of a run's checkpoints only the last state, which has what the others have."""
     entries = 0
     for parent, folders, names_of_files in os.walk(folder):
-        depth = len(Path(parent).relative_to(folder).parts)
         entries += len(folders) + len(names_of_files)
-        if depth >= _DEPTH or entries > _ENTRIES:
+        if len(Path(parent).relative_to(folder).parts) >= _DEPTH or entries > _ENTRIES:
             sources.notes.append(
                 f"{folder}: searched {_DEPTH} levels deep and up to {_ENTRIES:,} entries; what lies beyond is not read"
             )
@@ -205,13 +197,13 @@ def _walk(folder: Path, sources: Sources) -> Iterator[Path]:
             if entries > _ENTRIES:
                 return
         checkpoints = [one for one in folders if one.startswith(_CHECKPOINT)]
-        with_state = [one for one in checkpoints if Path(parent, one, "trainer_state.json").is_file()]
         folders[:] = sorted(one for one in folders if one not in checkpoints and not one.startswith("."))
-        for one in sorted(with_state, key=_number, reverse=True):
-            state = Path(parent, one, "trainer_state.json")
-            yield state
-            if files.whole(state).error is None:  # a full disk cuts the last one
-                break
+        for one in sorted(checkpoints, key=_number, reverse=True):
+            state = Path(parent, one, _STATE)
+            if state.is_file():
+                yield state
+                if files.whole(state).error is None:  # a full disk cuts the last one
+                    break
         for name in sorted(names_of_files):
             if not name.startswith(".") and Path(parent, name).is_file():
                 yield Path(parent, name)
@@ -223,26 +215,28 @@ def _number(checkpoint: str) -> int:
 
 
 def _root(path: Path, top: Path, kind: str) -> Path:
-    """The folder of the run that a log belongs to: above a checkpoint, and above transformers' `runs/DATE_host`."""
+    """Return the folder of a log's run: above a checkpoint, and above transformers' `runs/DATE_host`."""
     parent = path.parent
     if kind == "trl" and parent.name.startswith(_CHECKPOINT):
         return parent.parent
     if kind == "tensorboard" and parent != top and parent.parent.name == "runs" and parent.parent != top:
         above = parent.parent.parent
-        trained = (above / "trainer_state.json").is_file() or any(above.glob(f"{_CHECKPOINT}*"))
+        trained = (above / _STATE).is_file() or any(above.glob(f"{_CHECKPOINT}*"))
         if trained or (above == top and above.resolve() != Path.cwd()):
             return above
     return parent
 
 
 def _is_evaluation(path: Path) -> bool:
-    """Whether a result.json is of `wm eval`; the demo's is not."""
+    """Return whether a file is a result of `wm eval`; `wm demo` has a result.json, too."""
+    if path.name != RESULT:
+        return False
     with path.open("rb") as file:
-        return b'"wm_plugin.lab.evaluation"' in file.read(1 << 12)
+        return f'"{FORMAT}"'.encode() in file.read(1 << 12)
 
 
 def _own_rollouts(path: Path) -> bool:
-    """Whether a file holds rollouts of `wm env rollout`, by its first row."""
+    """Return whether a file holds rollouts of `wm env rollout`, by its first row."""
     if path.suffix != ".jsonl":
         return False
     record = next(files.lines(path), None)

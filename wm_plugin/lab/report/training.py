@@ -1,4 +1,4 @@
-"""Curves of training runs: which metrics come first, and what their units are."""
+"""Curves of training runs: the order of metrics, and their units."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from wm_plugin.lab.report.arms import Arm
 from wm_plugin.lab.report.chart import Curve
 
-# What people look at first, of both hosts and of fine-tuning; a pattern may match several metrics.
+# What people look at first, on both hosts and in fine-tuning; a pattern may match several metrics.
 OUTCOMES = (
     "reward",
     "critic/score/mean",
@@ -54,10 +54,11 @@ BUDGETS = (
     "step_time",
     "perf/time_per_step",
 )
+REST = "All other metrics"
 _MOST = 12  # figures of a group
-_REST = 60  # figures of the metrics that are in none
+_MOST_OF_REST = 60
 
-# The unit of a metric, by the first of these words that is in its name; what is not here is as it was logged.
+# A metric's unit, by the first of these words that is in its name.
 _UNITS = (
     (("perplexity", "_ppl", "/ppl"), "perplexity"),
     (("nll", "entropy", "log_ppl", "kl"), "nats a token"),
@@ -79,7 +80,7 @@ _UNITS = (
 
 @dataclass(frozen=True)
 class Group:
-    """Curves under a heading. `left_out` has the metrics for which there was no room."""
+    """Curves under a heading. `left_out` has the metrics without room."""
 
     title: str
     curves: Sequence[Curve]
@@ -87,14 +88,14 @@ class Group:
 
 
 def groups(arms: Sequence[Arm], chosen: Sequence[str] = ()) -> list[Group]:
-    """The curves of all metrics of the arms: what matters first, then tools and budgets, the rest last.
+    """Return the curves of all the arms' metrics: what matters first, then tools and budgets, the rest last.
 
     Args:
-        chosen: patterns of metrics, in which case there are no others.
+        chosen: patterns of the only metrics to show.
     """
-    metrics = sorted({metric for arm in arms for run in arm.runs for metric in run.values})
+    metrics = _metrics(arms)
     if chosen:
-        return [_group("Training", _matching(metrics, chosen), arms, _REST)]
+        return [_group("Training", _matching(metrics, chosen), arms, _MOST_OF_REST)]
     made, used = [], set()
     for title, patterns in (
         ("Training", (*OUTCOMES, *WORLD, *OTHERS)),
@@ -106,25 +107,24 @@ def groups(arms: Sequence[Arm], chosen: Sequence[str] = ()) -> list[Group]:
         made.append(_group(title, matching, arms, _MOST))
     rest = [*(name for group in made for name in group.left_out), *(metric for metric in metrics if metric not in used)]
     rest = [metric for metric in rest if _moves(metric, arms)]
-    made.append(_group("All other metrics", rest, arms, _REST))
+    made.append(_group(REST, rest, arms, _MOST_OF_REST))
     return [group for group in made if group.curves]
 
 
 def outcome(arms: Sequence[Arm]) -> str | None:
-    """The metric that the runs are about: the first one of `OUTCOMES` that any of them has, or else their loss."""
-    metrics = sorted({metric for arm in arms for run in arm.runs for metric in run.values})
-    return next(iter(_matching(metrics, (*OUTCOMES, "eval/loss", "loss"))), None)
+    """Return the metric that the runs are about: the first one of `OUTCOMES` that any of them has, else their loss."""
+    return next(iter(_matching(_metrics(arms), (*OUTCOMES, "eval/loss", "loss"))), None)
 
 
 def columns(arms: Sequence[Arm], most: int = 5) -> list[str]:
-    """The metrics of a table at a glance."""
-    metrics = sorted({metric for arm in arms for run in arm.runs for metric in run.values})
+    """Return the metrics of a table at a glance."""
+    metrics = _metrics(arms)
     first = [*_matching(metrics, OUTCOMES)[:2], *_matching(metrics, WORLD)[:1], *_matching(metrics, OTHERS)]
     return list(dict.fromkeys(first))[:most]
 
 
 def unit_of(metric: str) -> str:
-    """Such as "nats a token"; "as logged" of a metric that is not known."""
+    """Return a metric's unit, such as "nats a token"; "as logged" for an unknown metric."""
     name = metric.lower()
     return next((unit for words, unit in _UNITS if any(word in name for word in words)), "as logged")
 
@@ -143,8 +143,12 @@ def _curve(metric: str, arms: Sequence[Arm]) -> Curve:
     return Curve(metric, series, "as logged" if unit == "share" and not share else unit, "training step", share)
 
 
+def _metrics(arms: Sequence[Arm]) -> list[str]:
+    return sorted({metric for arm in arms for run in arm.runs for metric in run.values})
+
+
 def _matching(metrics: Iterable[str], patterns: Iterable[str]) -> list[str]:
-    """The metrics that match, in the order of the patterns."""
+    """Return the metrics that match, in the order of the patterns."""
     known = list(metrics)
     chosen: dict[str, None] = {}
     for pattern in patterns:
@@ -153,5 +157,5 @@ def _matching(metrics: Iterable[str], patterns: Iterable[str]) -> list[str]:
 
 
 def _moves(metric: str, arms: Sequence[Arm]) -> bool:
-    """Whether a metric has more than one point in any run: the others are in the tables."""
+    """Return whether a metric has more than one point in any run: the others are in the tables."""
     return any(len(run.values.get(metric, ())) > 1 for arm in arms for run in arm.runs)

@@ -50,9 +50,6 @@ def write(
         spec: one of `spec.SHIPPED`, or a file.
         levels: of the questions.
         questions: of each level and world.
-
-    Raises:
-        UserError: a number is out of range, the folder is not empty, or the specification has a mistake or no such question.
     """
     for level in levels:
         if level not in LEVELS:

@@ -179,12 +179,7 @@ def _is_checked(scenario: Scenario) -> bool:
 
 
 def _asked(
-    answers: Answers,
-    kind: str,
-    jobs: Sequence[tuple[Scenario, int]],
-    angles: Sequence[str],
-    seed: int,
-    report: Report,
+    answers: Answers, kind: str, jobs: Sequence[tuple[Scenario, int]], angles: Sequence[str], seed: int, report: Report
 ) -> list[tuple[Scenario, Any]]:
     """Return (scenario, value) for each job whose reply can be used, in order."""
     found: dict[int, Any] = {}

@@ -10,21 +10,12 @@ from typing import Any, Literal
 
 from wm_plugin.data.schema import Action, Call, Kind, Observation, Trajectory, Turn
 from wm_plugin.errors import UserError, shown
+from wm_plugin.hosting.episode import EpisodePort
+from wm_plugin.hosting.world import is_over, tool_methods
 from wm_plugin.untrusted import loads
-from wm_plugin.worlds.kit.protocol import (
-    check_columns,
-    is_over,
-    observers,
-    report,
-    reward_of,
-    tool_methods,
-    tool_schema,
-    world_context_of,
-)
+from wm_plugin.worlds.kit.protocol import observers, reward_of, tool_schema, world_context_of
 from wm_plugin.worlds.kit.start import context_of, task_of
-from wm_plugin.worlds.wrappers.control import begin_turn, control_of
-from wm_plugin.worlds.wrappers.rewarded import is_waiting, note_unanswered
-from wm_plugin.worlds.wrappers.simulated import note_action, note_prompt, settle
+from wm_plugin.worlds.wrappers.control import control_of
 
 Policy = Callable[[Trajectory, Any], Action | None]
 Host = Literal["trl", "verl"]  # whose texts the agent gets when a call fails
@@ -42,7 +33,7 @@ def play(environment: Any, row: Mapping[str, Any], policy: Policy, *, max_turns:
     environment of `agents.verify`, `data` says what became of a call that was checked, and `metadata` has the config.
 
     The episode ends when the policy returns None or an action without a call, when the environment is `over`, or after
-    `max_turns`. An action without a call that the environment took counts as on the hosts (`rewarded.note_unanswered`).
+    `max_turns`. An action without a call that the environment took counts as on the hosts (`EpisodePort.end`).
 
     Args:
         environment: an instance in the form of `wm_plugin.worlds`; `reset` starts it anew.
@@ -84,23 +75,18 @@ def episode(
         raise UserError(f"{path_of(environment)}: the tool {coroutines[0]!r} is asynchronous; play takes plain methods")
     kinds = observers(type(environment))
     schemas = tuple(tool_schema(getattr(type(environment), name)) for name in tools)
+    port = EpisodePort(environment)
     columns = {name: value for name, value in row.items() if name != "prompt"}
-    check_columns(type(environment), columns)
-    note_prompt(environment, row.get("prompt"))
-    first = environment.reset(**columns)
+    first = port.begin(columns, prompt=row.get("prompt"))
     trajectory = Trajectory(
         turns=(),
         context=context_of(row.get("prompt"), first or "", schemas, world_context_of(environment)),
         task_id=task_of(row),
-        metadata={"environment": path_of(environment), "reset": dict(row), "host": host},
+        metadata={"environment": path_of(environment), "reset": dict(row), "host": host, **port.about},
     )
     if (control := control_of(environment)) is not None:
         context = trajectory.context.model_copy(update={"simulation_instruction": control.instruction})
-        metadata = {**trajectory.metadata, "control": control.config.as_mapping()}
-        trajectory = trajectory.model_copy(update={"context": context, "metadata": metadata})
-    if (verify := getattr(environment, "_wm_verify", None)) is not None:
-        metadata = {**trajectory.metadata, "verify": verify.as_mapping()}
-        trajectory = trajectory.model_copy(update={"metadata": metadata})
+        trajectory = trajectory.model_copy(update={"context": context})
     if profile := getattr(environment, "user_profile", None):
         metadata = {**trajectory.metadata, "user_profile": dict(profile)}
         trajectory = trajectory.model_copy(update={"metadata": metadata})
@@ -109,25 +95,21 @@ def episode(
         action = yield trajectory
         if action is None:
             break
-        waiting = is_waiting(environment)
-        begin_turn(environment)
-        note_action(environment, action, [seen.text for turn in trajectory.turns[-1:] for seen in turn.observations])
-        observations = tuple(
-            _observe(environment, tools, kinds, call, index, host) for index, call in enumerate(action.calls)
-        )
+        waiting = port.is_waiting
+        port.turn(action, [seen.text for turn in trajectory.turns[-1:] for seen in turn.observations])
+        observations = tuple(_observe(port, tools, kinds, call, index, host) for index, call in enumerate(action.calls))
         unanswered += waiting and all(observation.error for observation in observations)
         turn = Turn(action=action, observations=observations)
         trajectory = trajectory.model_copy(update={"turns": (*trajectory.turns, turn)})
         if not action.calls:
             break
-    settle([environment])
-    note_unanswered(environment, unanswered)
+    port.end(unanswered)
     success = getattr(environment, "success", None)
     return trajectory.model_copy(
         update={
             "success": None if success is None else bool(success),
             "reward": reward_of(environment),
-            "metadata": {**trajectory.metadata, "figures": report(environment)},
+            "metadata": {**trajectory.metadata, "figures": port.report()},
         }
     )
 
@@ -147,29 +129,22 @@ def path_of(environment: Any) -> str:
 
 
 def _observe(
-    environment: Any,
+    port: EpisodePort,
     tools: Mapping[str, Callable[..., Any]],
     kinds: Mapping[str, Kind],
     call: Call,
     index: int,
     host: Host,
 ) -> Observation:
-    before, control = _counts(environment), control_of(environment)
-    verifier = getattr(environment, "_wm_verifier", None)  # of `agents.verify`
-    if verifier is not None:
-        verifier.data = {}
-    if control is not None:
-        control.data = {}
+    before = _counts(port.environment)
+    port.notes()  # those of a plan
     text, failed = _run(tools, call, host)
     data: dict[str, Any] = (
         {"actions": 1, "invalid": 1}
         if failed
-        else {name: count - before[name] for name, count in _counts(environment).items()}
+        else {name: count - before[name] for name, count in _counts(port.environment).items()}
     )
-    if control is not None and not failed:
-        data |= control.data
-    if verifier is not None:
-        data |= verifier.data
+    data |= port.notes(failed=failed)
     # the host answers for a tool that does not exist
     kind = kinds.get(call.name, "tool")
     return Observation(kind=kind, text=text, tool=call.name, call=index, error=failed, data=data)

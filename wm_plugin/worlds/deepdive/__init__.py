@@ -54,9 +54,6 @@ class DeepdiveEnvironment(ReadingEnvironment):
             corpus: the number of a made web, or the path of a file of pages.
             answer: the right answer; `unit` is what it may leave out.
             trail: the titles of the pages that lead to it, one a line, for the expert.
-
-        Raises:
-            MissingExtraError: bm25s or RE2 is not installed.
         """
         texts = {"corpus": corpus, "unit": unit, "trail": trail}
         corpus, unit, trail = (row_text(value, column, "deepdive") for column, value in texts.items())

@@ -39,9 +39,6 @@ class Web:
     Args:
         pages: (title, text, address or "") of each.
         worlds: that the pages are of, for questions about them.
-
-    Raises:
-        UserError: two have the same address, or there is no page.
     """
 
     def __init__(self, pages: Iterable[tuple[str, str, str]], worlds: tuple[World, ...] = ()) -> None:

@@ -72,9 +72,6 @@ class DialogueEnvironment(CountedEnvironment):
             user_url: of an OpenAI-compatible server, such as http://localhost:8000/v1; empty for the scripted customer. It gets
                 the key in OPENAI_API_KEY only if `kit.customer.key_variable` says so.
             user_model: the name under which the customer's model is served.
-
-        Raises:
-            UserError: a column does not fit, or the server refuses the key, the address or the model.
         """
         check_level(level, LEVELS, "dialogue")
         number = row_number(seed, "seed", "dialogue")

@@ -1,9 +1,9 @@
-"""Who calls the customer desk: a scripted customer, or a model behind an OpenAI-compatible server.
+"""The customer of the desk: scripted, or a model behind an OpenAI-compatible server.
 
-Both know a `Case`: who they are and what they want. The scripted one is a state machine over sentences. It tells a fact when a
-sentence asks for it, takes a request as settled when a sentence says that it was done or that it is not possible, and says
-goodbye after the last one. It never looks at the database: an agent that says that something is done is believed. What is denied,
-asked or only possible is not said ("It is not delivered yet"), and idioms are no refusals ("I can't wait").
+Both know a `Case`: who they are and what they want. The scripted customer is a state machine over sentences. It tells a fact when
+a sentence asks for it, considers a request settled when a sentence says that it was done or is not possible, and says goodbye
+after the last one. It never looks at the database: it believes an agent that says that something is done. A sentence that denies,
+asks or supposes something does not say it ("It is not delivered yet"), and idioms are no refusals ("I can't wait").
 """
 
 import re
@@ -121,9 +121,9 @@ DATE = re.compile(r"\b[0-9]{4}-[0-9]{2}-[0-9]{2}\b")
 class Heard:
     """What a customer has heard about a request, over all messages since it came up.
 
-    `informed` is whether they know what they need to: the amount, with any sign; the status; or that it is not possible, if the
-    policy forbids it. Guesses do not inform: of statuses, the first that is named alone is believed; an amount counts neither in
-    a list nor after `AMOUNTS` others.
+    `informed` says whether they know what they need: the amount, with any sign; the status; or that it is not possible, if the
+    policy forbids it. Guesses do not inform: the customer believes the first status that is named alone; an amount counts neither
+    in a list nor after `AMOUNTS` others.
     """
 
     def __init__(self, request: Request) -> None:
@@ -133,7 +133,7 @@ class Heard:
         self.informed = request.fact is None and not request.trap
 
     def hear(self, text: str, sure: bool = True) -> None:
-        """Take in a plain text. If it is not `sure` to be about this request, a refusal names the status of another order."""
+        """Hear a plain text. If it is not `sure` to be about this request, a refusal names the status of another order."""
         request = self._request
         if request.trap:
             self.informed = self.informed or refuses(text)
@@ -152,7 +152,7 @@ class Heard:
 
 
 def _amounts(text: str, order: str) -> tuple[list[int], list[int]]:
-    """The amounts of cents in a text, those with cents and those without. Dates and the order's number are none."""
+    """Return the amounts of cents in a text, those with cents and those without; dates and the order's number are no amounts."""
     numbers = [number for number in NUMBER.findall(DATE.sub(" ", text)) if number != order]
     with_cents, whole = (
         [round(float(number) * 100) for number in numbers if ("." in number) == has_cents]
@@ -162,7 +162,7 @@ def _amounts(text: str, order: str) -> tuple[list[int], list[int]]:
 
 
 def _is_told(amount: int, amounts: list[int]) -> bool:
-    """Whether an amount is among others: beside one at most, or as the sum or the difference of the others."""
+    """Return whether an amount is among others: beside one at most, or as the sum or the difference of the others."""
     others = [other for other in amounts if other != amount]
     return len(others) < len(amounts) and (
         len(set(others)) <= 1 or sum(others) == amount or (len(others) == 2 and abs(others[0] - others[1]) == amount)
@@ -257,7 +257,7 @@ class ScriptedUser:
         self._current, self._insisted, self._amount_question, self._idle, self._replies = number, False, False, 0, 0
 
     def _facts(self, sentences: list[str]) -> str:
-        """The facts that these sentences ask for, as far as there are any."""
+        """Return the facts that these sentences ask for."""
         names = [name for name, pattern in FACTS.items() if any(re.search(pattern, sentence) for sentence in sentences)]
         return " ".join(filter(None, map(self._fact, names)))
 
@@ -288,7 +288,7 @@ def _is_done(sentence: str, request: Request) -> bool:
 
 
 def refuses(text: str) -> bool:
-    """Whether a plain text says that something is not possible. A question does not, nor does what stands under a condition."""
+    """Return whether a plain text says that something is not possible; a question or a condition does not."""
     for sentence in _sentences(text):
         clauses = CLAUSES.split(IDIOMS.sub(" ", sentence.rstrip("?")))
         if sentence.endswith("?"):
@@ -300,7 +300,7 @@ def refuses(text: str) -> bool:
 
 
 def _without(unsaid: re.Pattern[str], text: str) -> str:
-    """A plain text whose clauses are cut where they begin to say something that they do not claim."""
+    """Cut each clause of a plain text where it stops claiming what follows."""
     return " | ".join(unsaid.split(clause, maxsplit=1)[0] for clause in CLAUSES.split(IDIOMS.sub(" ", text)))
 
 
@@ -309,7 +309,7 @@ def _sentences(text: str) -> list[str]:
 
 
 def plain(text: str) -> str:
-    """A message as the patterns expect it: lower case, one line, straight apostrophes."""
+    """Write a message as the patterns expect it: lower case, one line, straight apostrophes."""
     return " ".join(text.translate(_APOSTROPHES).lower().split())
 
 
@@ -347,14 +347,14 @@ class ServedUser:
 
 @lru_cache(maxsize=8)
 def _server(url: str, model: str) -> Any:
-    """One client for a process, so that its limit on concurrent calls holds for all environments together."""
+    """Return one client for the process, so that its limit on concurrent calls holds for all environments together."""
     from wm_plugin.client.server import Server
 
     return Server(url, model, max_tokens=512, api_key_env=key_variable(url))
 
 
 def _part(of: Case) -> str:
-    """The system prompt of a served customer."""
+    """Return the system prompt of a served customer."""
     wants = "\n".join(f"- {_in_words(request)}" for request in of.requests)
     return f"""You play a customer on the phone with the customer desk of a plant nursery. Stay in that part: speak as the
 customer, in a sentence or two, and never as the desk. You know what stands below and nothing else. Tell a fact only when you are

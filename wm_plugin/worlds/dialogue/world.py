@@ -93,106 +93,88 @@ class Case:
 
 @lru_cache(maxsize=256)  # all rollouts of a group start from the same case
 def case(seed: int, level: str) -> Case:
-    """The case of a seed. A standard customer has one request that the policy allows, a hard one also one that it forbids."""
-    rng = random.Random(f"{level} {seed}")
-    today = datetime.date(2031, 1, 1) + datetime.timedelta(days=rng.randrange(365))
-    people = [f"{name} {surname}" for name, surname in zip(
-        rng.sample(NAMES.split(), 6), rng.sample(SURNAMES.split(), 6), strict=True)]  # fmt: skip
-    tables: dict[str, list[tuple[Any, ...]]] = {name: [] for name in TABLES}
-    for i, person in enumerate(people, 1):
-        email = person.lower().replace(" ", rng.choice(["", ".", "_"])) + "@example.org"
-        tables["customers"].append((i, person, email, str(rng.randint(10000, 99999))))
-    names = [(name.strip(), kind) for kind, several in PRODUCTS.items() for name in several.split(",")]
-    prices = rng.sample(range(250, 4000, 25), len(names))  # all different
-    for i, ((name, kind), price) in enumerate(zip(names, prices, strict=True), 1):
-        tables["products"].append((i, name, kind, price, rng.randint(1, 20)))
-    numbers = rng.sample(range(1000, 10000), 10)
-    for number in numbers[2:]:
-        _order(rng, tables, number, rng.randint(1, 6), rng.choice(STATUSES[:3]), today)
-    caller = rng.randint(1, 6)
-    _, name, email, postcode = tables["customers"][caller - 1]
-    wishes = [(rng.choice(list(REQUESTS)), "")]
-    if level == "hard":
-        kind = rng.choice([kind for kind, traps in REQUESTS.items() if traps])
-        trap = rng.choice(REQUESTS[kind] + ANYONES)
-        other = rng.choice([one for one in REQUESTS if one != kind])
-        wishes = rng.sample([(kind, trap), (other, "")], 2)
-        if trap == "postcode":  # it would forbid the other request as well
-            wishes, postcode = [(kind, trap)], str(int(postcode) - 1)
-    requests = [
-        _request(rng, tables, number, caller, kind, trap, today)
-        for number, (kind, trap) in zip(numbers, wishes, strict=False)
-    ]
-    return Case(today.isoformat(), name, email, postcode, rng.randrange(3), tuple(requests), tables)
+    """Return the case of a seed. A standard customer has one request that the policy allows, a hard one also a forbidden one."""
+    return _Maker(random.Random(f"{level} {seed}")).case(level)
 
 
-def _request(
-    rng: random.Random,
-    tables: dict[str, list[tuple[Any, ...]]],
-    number: int,
-    caller: int,
-    kind: str,
-    trap: str,
-    today: datetime.date,
-) -> Request:
-    """Add an order that the request is about, and return the request."""
-    status = {"cancel": "pending", "address": "pending", "exchange": "delivered", "refund": "delivered"}.get(
-        kind, rng.choice(STATUSES[:3])
-    )
-    owner = caller % 6 + 1 if trap == "stranger" else caller
-    days = rng.randint(DAYS + 1, DAYS + 20) if trap == "late" else rng.randint(1, DAYS)
-    final_sale = trap == "final sale" if kind == "refund" else None
-    _order(rng, tables, number, owner, "shipped" if trap == "shipped" else status, today, days, final_sale)
-    if kind in ("cancel", "address"):
-        return Request(kind, number, address=_address(rng) if kind == "address" else "", trap=trap)
-    items = [item for item in tables["items"] if item[1] == number]
-    if kind == "total":
-        return Request(kind, number, trap=trap, fact=sum(item[3] for item in items))
-    if kind == "status":
-        return Request(kind, number, trap=trap, fact=status)
-    item = rng.choice(items)
-    _, name, its_kind, _, _ = tables["products"][item[2] - 1]
-    if kind == "refund":
-        return Request(kind, number, item=name, trap=trap, fact=None if trap else item[3])
-    product_ids = {one[2] for one in items}
-    choices = [
-        one
-        for one in tables["products"]
-        if (one[2] != its_kind) == (trap == "other kind") and one[0] not in product_ids
-    ]
-    product = rng.choice(choices)
-    if trap == "no stock":
-        tables["products"][product[0] - 1] = (*product[:4], 0)
-    return Request(kind, number, item=name, product=product[1], trap=trap, fact=None if trap else product[3] - item[3])
+class _Maker:
+    """Draws a case."""
 
+    def __init__(self, rng: random.Random) -> None:
+        self.rng, self.tables = rng, {name: list[tuple[Any, ...]]() for name in TABLES}
+        self.today = datetime.date(2031, 1, 1) + datetime.timedelta(days=rng.randrange(365))
 
-def _order(
-    rng: random.Random,
-    tables: dict[str, list[tuple[Any, ...]]],
-    number: int,
-    owner: int,
-    status: str,
-    today: datetime.date,
-    days: int = 0,
-    final_sale: bool | None = None,
-) -> None:
-    """Add an order, delivered `days` ago if it is delivered; with `final_sale` None each item is drawn to be final or not."""
-    delivered = today - datetime.timedelta(days=days or rng.randint(1, 90))
-    tables["orders"].append(
-        (number, owner, status, delivered.isoformat() if status == "delivered" else None, _address(rng))
-    )
-    for product in rng.sample(tables["products"], rng.randint(1, 3)):
-        final = rng.random() < 0.2 if final_sale is None else final_sale
-        tables["items"].append((len(tables["items"]) + 1, number, product[0], product[3], int(final), "kept"))
+    def case(self, level: str) -> Case:
+        rng, tables = self.rng, self.tables
+        people = zip(rng.sample(NAMES.split(), 6), rng.sample(SURNAMES.split(), 6), strict=True)
+        for i, person in enumerate(map(" ".join, people), 1):
+            email = person.lower().replace(" ", rng.choice(["", ".", "_"])) + "@example.org"
+            tables["customers"].append((i, person, email, str(rng.randint(10000, 99999))))
+        names = [(name.strip(), kind) for kind, several in PRODUCTS.items() for name in several.split(",")]
+        prices = rng.sample(range(250, 4000, 25), len(names))  # all different
+        for i, ((name, kind), price) in enumerate(zip(names, prices, strict=True), 1):
+            tables["products"].append((i, name, kind, price, rng.randint(1, 20)))
+        numbers = rng.sample(range(1000, 10000), 10)
+        for number in numbers[2:]:
+            self._order(number, rng.randint(1, 6), rng.choice(STATUSES[:3]))
+        caller = rng.randint(1, 6)
+        _, name, email, postcode = tables["customers"][caller - 1]
+        wishes = [(rng.choice(list(REQUESTS)), "")]
+        if level == "hard":
+            kind = rng.choice([kind for kind, traps in REQUESTS.items() if traps])
+            trap = rng.choice(REQUESTS[kind] + ANYONES)
+            other = rng.choice([one for one in REQUESTS if one != kind])
+            wishes = rng.sample([(kind, trap), (other, "")], 2)
+            if trap == "postcode":  # it would forbid the other request as well
+                wishes, postcode = [(kind, trap)], str(int(postcode) - 1)
+        requests = tuple(self._request(number, caller, *wish) for number, wish in zip(numbers, wishes, strict=False))
+        return Case(self.today.isoformat(), name, email, postcode, rng.randrange(3), requests, tables)
 
+    def _request(self, number: int, caller: int, kind: str, trap: str) -> Request:
+        """Add an order that the request is about, and return the request."""
+        rng, tables = self.rng, self.tables
+        usual = rng.choice(STATUSES[:3])
+        status = {"cancel": "pending", "address": "pending", "exchange": "delivered", "refund": "delivered"}.get(
+            kind, usual
+        )
+        owner = caller % 6 + 1 if trap == "stranger" else caller
+        days = rng.randint(DAYS + 1, DAYS + 20) if trap == "late" else rng.randint(1, DAYS)
+        final_sale = trap == "final sale" if kind == "refund" else None
+        self._order(number, owner, "shipped" if trap == "shipped" else status, days, final_sale)
+        if kind in ("cancel", "address"):
+            return Request(kind, number, address=self._address() if kind == "address" else "", trap=trap)
+        items = [item for item in tables["items"] if item[1] == number]
+        if kind in ("total", "status"):
+            return Request(kind, number, trap=trap, fact=sum(item[3] for item in items) if kind == "total" else status)
+        item = rng.choice(items)
+        _, name, its_kind, _, _ = tables["products"][item[2] - 1]
+        if kind == "refund":
+            return Request(kind, number, item=name, trap=trap, fact=None if trap else item[3])
+        taken = {one[2] for one in items}
+        of_kind = [one for one in tables["products"] if (one[2] != its_kind) == (trap == "other kind")]
+        product = rng.choice([one for one in of_kind if one[0] not in taken])
+        if trap == "no stock":
+            tables["products"][product[0] - 1] = (*product[:4], 0)
+        difference = None if trap else product[3] - item[3]
+        return Request(kind, number, item=name, product=product[1], trap=trap, fact=difference)
 
-def _address(rng: random.Random) -> str:
-    street, town = rng.choice(STREETS.split(",")).strip(), rng.choice(TOWNS.split(",")).strip()
-    return f"{rng.randint(1, 99)} {street}, {town}"
+    def _order(self, number: int, owner: int, status: str, days: int = 0, final_sale: bool | None = None) -> None:
+        """Add an order, delivered `days` ago if it is delivered; with `final_sale` None each item is drawn to be final or not."""
+        rng, tables = self.rng, self.tables
+        delivered = self.today - datetime.timedelta(days=days or rng.randint(1, 90))
+        day = delivered.isoformat() if status == "delivered" else None
+        tables["orders"].append((number, owner, status, day, self._address()))
+        for product in rng.sample(tables["products"], rng.randint(1, 3)):
+            final = rng.random() < 0.2 if final_sale is None else final_sale
+            tables["items"].append((len(tables["items"]) + 1, number, product[0], product[3], int(final), "kept"))
+
+    def _address(self) -> str:
+        street, town = (self.rng.choice(names.split(",")).strip() for names in (STREETS, TOWNS))
+        return f"{self.rng.randint(1, 99)} {street}, {town}"
 
 
 def open_database(of: Case) -> sqlite3.Connection:
-    """A new database in memory with the case's tables; a host may use it from any thread."""
+    """Open a new database in memory with the case's tables; a host may use it from any thread."""
     connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
     connection.executescript(SCHEMA)
     for name, rows in of.tables.items():
@@ -202,12 +184,12 @@ def open_database(of: Case) -> sqlite3.Connection:
 
 
 def content(connection: sqlite3.Connection) -> list[tuple[Any, ...]]:
-    """All rows of all tables."""
+    """Return all rows of all tables."""
     return [row for name in TABLES for row in connection.execute(f"SELECT * FROM {name} ORDER BY id")]
 
 
 def target_content(of: Case) -> list[tuple[Any, ...]]:
-    """All rows after everything that the policy allows has been done, and nothing else."""
+    """Return all rows after everything that the policy allows has been done, and nothing else."""
     connection = open_database(of)
     for request in of.requests:
         if not request.trap and request.kind in WRITES:
@@ -242,9 +224,8 @@ def refund(connection: sqlite3.Connection, order: int, item: str) -> tuple[str, 
 
 
 def exchange(connection: sqlite3.Connection, order: int, item: str, product: str) -> tuple[str, bool]:
-    new = connection.execute(
-        "SELECT id, price FROM products WHERE name = ? COLLATE NOCASE AND stock > 0", (product,)
-    ).fetchone()
+    query = "SELECT id, price FROM products WHERE name = ? COLLATE NOCASE AND stock > 0"
+    new = connection.execute(query, (product,)).fetchone()
     if new is None:
         return "Error: there is no such product in stock.", False
     done = connection.execute(

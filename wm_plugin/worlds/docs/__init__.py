@@ -49,12 +49,7 @@ class DocsEnvironment(ReadingEnvironment):
     def reset(
         self, answer: str, python: str, page: str = "", entry: str = "", max_turns: int | None = None, **_: Any
     ) -> str:
-        """Begin a question whose answer is `answer`; `page` and `entry` are its place, for the expert.
-
-        Raises:
-            UserError: `python` is not the running version, whose documentation may say something else.
-            MissingExtraError: bm25s is not installed.
-        """
+        """Begin a question whose answer is `answer`; `page` and `entry` are its place, for the expert."""
         page, entry = row_text(page, "page", "docs"), row_text(entry, "entry", "docs")
         if not isinstance(answer, str) or is_right("", answer):
             raise UserError("docs' column `answer` needs a text, and not of quotes or dots alone")

@@ -55,9 +55,6 @@ class FictionalEnvironment(CountedEnvironment):
             spec: a specification's name, or all of it as JSON.
             world_seed: the world follows from it and `spec`.
             question: its number; the question follows from it, `level` and the world.
-
-        Raises:
-            MissingExtraError: bm25s is not installed.
         """
         text, level = row_text(spec, "spec", "fictional"), row_text(level, "level", "fictional") or "standard"
         check_level(level, LEVELS, "fictional world")

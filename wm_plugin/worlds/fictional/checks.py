@@ -1,26 +1,23 @@
 """What must hold of a fictional world and of a question before anybody is asked: nothing leaks, and nothing contradicts itself.
 
-* *Withheld* are the cells of a question's right table beside the key. No result of any search holds one of them, whatever the
-  query: the check reads all titles and teasers there are, since a search shows nothing else.
-* No page holds the key and all withheld cells of a row. An answer therefore takes at least two pages for each row.
-* Every fact that a page states is the database's, so that no two pages contradict each other. Facts are read from the words of
-  the pages.
+* The *withheld* cells are those of a question's right table beside the key. No search shows one of them, whatever the query: the
+  check reads all titles and teasers, and a search shows nothing else.
+* No page holds the key and all withheld cells of a row, so an answer takes at least two pages for each row.
+* Every fact that a page states is the database's, so no two pages contradict each other. Facts are read from the pages' words.
 * Realism: each value has its column's type, range and step, dates are days, nothing is earlier than its `not_before`, and what
   `follows` another attribute rises with it.
-* Nothing of it is known: no name is a word of the specification or of a document, and each is there once. That no model answers
-  from memory is measured by `baseline.closed_book`.
+* Names are new: none is a word of the specification or of a document, and each occurs once.
 """
 
 import datetime
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 
-from wm_plugin.worlds.fictional.names import TRADES
 from wm_plugin.worlds.fictional.pages import Page, known, read_facts, stated
 from wm_plugin.worlds.fictional.results import holds, plain
 from wm_plugin.worlds.fictional.score import Table, normalised
 from wm_plugin.worlds.fictional.spec import Attribute
-from wm_plugin.worlds.fictional.tables import Row, Tables, Value, as_number, ordinal
+from wm_plugin.worlds.fictional.tables import TRADES, Row, Tables, Value, as_number, ordinal
 from wm_plugin.worlds.kit.search import tokens
 
 _TRADES = set(tokens(" ".join(TRADES)))  # words that are no names by themselves
@@ -28,14 +25,14 @@ _ENOUGH = 30  # rows to tell whether one attribute rises with another
 
 
 def problems(tables: Tables, pages: Mapping[str, Page]) -> Iterator[str]:
-    """What is wrong with a world: contradictions, values that cannot be, and names that are known. One line each."""
+    """Yield a line for each contradiction, impossible value and known name of a world."""
     yield from contradictions(tables, pages)
     yield from unreal(tables)
     yield from known_names(tables)
 
 
 def contradictions(tables: Tables, pages: Mapping[str, Page]) -> Iterator[str]:
-    """Facts that a page states otherwise than the tables, and facts that no page states."""
+    """Yield facts that a page states otherwise than the tables, and facts that no page states."""
     by_fact = known(tables)
     missing = set(by_fact[0].values())
     for page in pages.values():
@@ -50,7 +47,7 @@ def contradictions(tables: Tables, pages: Mapping[str, Page]) -> Iterator[str]:
 
 
 def unreal(tables: Tables) -> Iterator[str]:
-    """Values that the specification does not allow."""
+    """Yield values that the specification does not allow."""
     for name, entity in tables.spec.entities.items():
         rows, wrong = tables.rows[name], False
         for column, attribute in entity.attributes.items():
@@ -68,7 +65,7 @@ def unreal(tables: Tables) -> Iterator[str]:
 
 
 def known_names(tables: Tables) -> Iterator[str]:
-    """Names that are there twice, or are words of the specification or of its documents."""
+    """Yield names that occur twice, or are words of the specification or of its documents."""
     words, seen = set(tokens(tables.spec.model_dump_json())), set()
     for rows in tables.rows.values():
         for row in rows:
@@ -109,18 +106,17 @@ def _order_problem(tables: Tables, name: str, row: Row, column: str) -> str:
 
 
 def _rises(rows: Sequence[Row], first: str, second: str) -> bool:
-    """Whether rows with more of the one attribute have more of the other: the upper half against the lower one."""
+    """Return whether the upper half of the rows by the one attribute has more of the other than the lower half."""
     values = [as_number(row[second]) for row in sorted(rows, key=lambda row: as_number(row[first]))]
     half = len(values) // 2
     return sum(values[:half]) < sum(values[-half:])
 
 
 def leaks(table: Table, surface: str, pages: Mapping[str, str]) -> Iterator[str]:
-    """How the right table of a question could be found without opening two pages for each row.
+    """Yield ways to find the right table of a question without opening two pages for each row.
 
-    Args:
-        surface: all that searches can show (see `results.surface`).
-        pages: the text of each page by id, as `results.plain` writes it.
+    `surface` is all that searches can show (see `results.surface`), and `pages` the text of each page by id, as `results.plain`
+    writes it.
     """
     for row in table.rows:
         written = [normalised(cell, column) for cell, column in zip(row, table.columns, strict=True)]  # without units
@@ -134,7 +130,7 @@ def leaks(table: Table, surface: str, pages: Mapping[str, str]) -> Iterator[str]
 
 
 def fits_database(tables: Tables, connection: sqlite3.Connection) -> Iterator[str]:
-    """Whether a SQLite database has the rows of the tables, and its keys hold."""
+    """Yield tables that a SQLite database has otherwise, and broken keys."""
     for name in tables.spec.entities:
         found = connection.execute(f'SELECT * FROM "{name}" ORDER BY "id"').fetchall()
         if found != [tuple(row.values()) for row in tables.rows[name]]:

@@ -1,8 +1,8 @@
-"""The documents of a fictional world, made of its facts, and what can be read out of them again.
+"""The documents of a fictional world, made of its facts, and the facts that can be read from them again.
 
-Of each row there is a profile, and a record with its other attributes; of each relation a list of names; and a few notes say a
-fact again. No page has all about a row, so that whoever asks for attributes of both must open both. A page is a title and lines;
-a line that states a fact has a *teaser*, the same line without its value, which is all that a search shows of it.
+Each row has a profile, and a record with its other attributes; each relation a list of names; and a few notes repeat a fact. No
+page has everything about a row, so a question about attributes of both takes both. A page is a title and lines; a line that
+states a fact has a *teaser*, the same line without its value, which is all that a search shows of it.
 """
 
 import hashlib
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from wm_plugin.worlds.fictional.spec import Entity
 from wm_plugin.worlds.fictional.tables import Row, Tables, Value, as_text
 
-_NOTES = 0.15  # the share of rows that a note is about
-HIDDEN = "..."  # what a teaser has in the place of a value
+_NOTES = 0.15  # share of rows with a note
+HIDDEN = "..."  # in a teaser, instead of a value
 _TEASER = 120  # characters of a line without a fact
 Fact = tuple[str, int, str]  # the entity, the row's id, the column
 
@@ -48,12 +48,12 @@ class Page:
 
     @property
     def teasers(self) -> list[str]:
-        """What a search may show of it, beside its title: one of them."""
+        """The lines of which a search shows one, beside the title."""
         return [line.teaser for line in self.lines if line.teaser] or [self.lines[0].text[:_TEASER]]
 
 
 def make(tables: Tables, seed: int) -> dict[str, Page]:
-    """All pages of a world, by id."""
+    """Make all pages of a world, by id."""
     rng, pages = random.Random(f"fictional pages/{seed}"), {}
     footer = (Line(f"Internal record of {tables.organisation}."),) if tables.organisation else ()
     for title, kind, lines in _all(tables, rng):
@@ -63,12 +63,12 @@ def make(tables: Tables, seed: int) -> dict[str, Page]:
 
 
 def page_of(entity: Entity, column: str) -> str:
-    """The kind of the page that states a column: profile or record. Relations stand in the profile."""
+    """Return the kind of page that states a column: profile, which has relations too, or record."""
     return entity.attributes[column].page if column in entity.attributes else "profile"
 
 
 def title_of(entity: Entity, row: Row, kind: str) -> str:
-    """The title of a row's profile or record."""
+    """Return the title of a row's profile or record."""
     return str(row["name"]) if kind == "profile" else f"{row['name']}: {entity.record}"
 
 
@@ -86,29 +86,20 @@ def _all(tables: Tables, rng: random.Random) -> Iterator[tuple[str, str, tuple[L
                 facts = tuple(_entry(tables, name, row, column) for column in by_page["record"])
                 yield title_of(entity, row, "record"), "record", facts
             if columns and rng.random() < _NOTES:
-                yield (
-                    f"A note on {row['name']}",
-                    "note",
-                    (
-                        Line(f"Somebody asked about {row['name']}."),
-                        _sentence(tables, name, row, rng.choice(columns)),
-                    ),
-                )
+                asked = Line(f"Somebody asked about {row['name']}.")
+                yield f"A note on {row['name']}", "note", (asked, _sentence(tables, name, row, rng.choice(columns)))
         if not entity.relations:
             lines = tuple(Line(f"- {row['name']}") for row in tables.rows[name])
             yield f"All {entity.plural}", "list", (Line(f"The {entity.plural} by name:"), *lines)
         for other in entity.relations:
             yield from _lists(tables, name, other)
     for document in spec.documents:
-        yield (
-            document.title,
-            "document",
-            tuple(Line(line) for line in document.text.strip().splitlines() if line.strip()),
-        )
+        texts = document.text.strip().splitlines()
+        yield document.title, "document", tuple(Line(text) for text in texts if text.strip())
 
 
 def _lists(tables: Tables, name: str, other: str) -> Iterator[tuple[str, str, tuple[Line, ...]]]:
-    """For each row of `other`, the names of those that have a relation to it."""
+    """Yield a page for each row of `other`, with the names of those that have a relation to it."""
     entity, above = tables.spec.entities[name], tables.spec.entities[other]
     members: dict[Value, list[str]] = {}
     for row in tables.rows[name]:
@@ -120,7 +111,7 @@ def _lists(tables: Tables, name: str, other: str) -> Iterator[tuple[str, str, tu
 
 
 def stated(tables: Tables, name: str, row: Row, column: str) -> str:
-    """The value of a fact as pages state it."""
+    """Return the value of a fact as pages state it."""
     entity = tables.spec.entities[name]
     if column in entity.relations:
         return str(tables.of(name, row, column)["name"])
@@ -128,7 +119,7 @@ def stated(tables: Tables, name: str, row: Row, column: str) -> str:
 
 
 def label_of(entity: Entity, column: str) -> str:
-    """How pages call a column."""
+    """Return the label of a column on pages."""
     return entity.relations[column] if column in entity.relations else entity.attributes[column].label
 
 
@@ -148,7 +139,7 @@ Known = tuple[Mapping[str, Fact], Mapping[tuple[str, str], Fact]]
 
 
 def known(tables: Tables) -> Known:
-    """How a sentence about each fact begins, and how an entry of a record does (its title's name, the label)."""
+    """Return each fact by the beginning of its sentence, and by its entry of a record (the title's name, the label)."""
     subjects: dict[str, Fact] = {}
     entries: dict[tuple[str, str], Fact] = {}
     for name, entity in tables.spec.entities.items():
@@ -162,7 +153,7 @@ def known(tables: Tables) -> Known:
 
 
 def read_facts(page: Page, known: Known) -> Iterator[tuple[Fact, str]]:
-    """The facts that a page states and the values that it gives, read from its words alone."""
+    """Yield the facts that a page states with their values, read from its words alone."""
     subjects, entries = known
     head, _, _ = page.title.partition(": ")
     for line in page.text.split("\n")[1:]:

@@ -17,13 +17,13 @@ from wm_plugin.worlds.fictional.tables import Row, Tables, Value, as_text, quote
 
 LEVELS = ("standard", "hard-1", "hard-2")
 SIZES = {"standard": (2, 6), "hard-1": (2, 8), "hard-2": (3, 12)}  # rows of an answer
-_CANDIDATES = 24  # rows before the condition, at most: what an agent may have to look at
+_CANDIDATES = 24  # rows before the condition, at most, which an agent may have to look at
 _WORDS = {"<=": "at most", ">=": "at least", "=": ""}
 
 
 @dataclass(frozen=True)
 class Condition:
-    """Of rows: an attribute of theirs is at most, at least or just a value."""
+    """An attribute of a row is at most, at least or exactly a value."""
 
     column: str
     operator: Literal["<=", ">=", "="]
@@ -39,7 +39,7 @@ class Condition:
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked for.
+    """A question.
 
     Attributes:
         path: entities from the one that is asked for to the given row's, each related to the next.
@@ -53,7 +53,7 @@ class Question:
     condition: Condition | None = None
 
     def text(self, tables: Tables) -> str:
-        """The question in words."""
+        """Write the question in words."""
         entities = [tables.spec.entities[name] for name in self.path]
         given = tables.rows[self.path[-1]][self.given - 1]["name"]
         first, *later = [one.relations[name] for one, name in zip(entities, self.path[1:], strict=False)]
@@ -68,7 +68,7 @@ class Question:
         return f"List {words}{owner}. The columns: {titles}."
 
     def header(self, tables: Tables) -> tuple[Column, ...]:
-        """The columns of the table."""
+        """Return the columns of the table."""
         first = tables.spec.entities[self.path[0]]
         columns = [Column(first.singular)]
         for name, column in self.columns:
@@ -79,15 +79,14 @@ class Question:
         return tuple(columns)
 
     def sql(self) -> tuple[str, list[Value]]:
-        """The statement and its parameters."""
+        """Return the statement and its parameters."""
         alias = {name: f"t{place}" for place, name in enumerate(self.path)}
         wanted = ['t0."name"', *(f"{alias[name]}.{quoted(column)}" for name, column in self.columns)]
         joins = [
             f'JOIN {quoted(other)} AS {alias[other]} ON {alias[name]}.{quoted(other)} = {alias[other]}."id"'
             for name, other in zip(self.path, self.path[1:], strict=False)
         ]
-        where, values = [f't{len(self.path) - 1}."id" = ?'], [self.given]
-        parameters: list[Value] = list(values)
+        where, parameters = [f't{len(self.path) - 1}."id" = ?'], list[Value]([self.given])
         if self.condition is not None:
             where.append(f"t0.{quoted(self.condition.column)} {self.condition.operator} ?")
             parameters.append(self.condition.value)
@@ -95,11 +94,11 @@ class Question:
         return f'{statement} WHERE {" AND ".join(where)} ORDER BY t0."name"', parameters
 
     def by_sql(self, connection: sqlite3.Connection) -> list[tuple[Value, ...]]:
-        """The rows that SQLite finds."""
+        """Return the rows that SQLite finds."""
         return [tuple(row) for row in connection.execute(*self.sql())]
 
     def chosen(self, tables: Tables) -> list[dict[str, Row]]:
-        """The rows of all entities of the path, for each row of the answer; found from the given row downwards."""
+        """Find the rows of all entities of the path, for each row of the answer, from the given row downwards."""
         found = [{self.path[-1]: tables.rows[self.path[-1]][self.given - 1]}]
         for name, above in list(zip(self.path, self.path[1:], strict=False))[::-1]:
             found = [{**one, name: row} for one in found for row in tables.rows[name] if row[above] == one[above]["id"]]
@@ -107,18 +106,14 @@ class Question:
         return sorted(kept, key=lambda one: str(one[self.path[0]]["name"]))
 
     def by_hand(self, tables: Tables) -> list[tuple[Value, ...]]:
-        """The rows that the tables have, without SQL."""
+        """Return the rows that the tables have, without SQL."""
         return [
             (one[self.path[0]]["name"], *(one[name][column] for name, column in self.columns))
             for one in self.chosen(tables)
         ]
 
     def answer(self, tables: Tables, connection: sqlite3.Connection) -> Table:
-        """The right table, which both queries find.
-
-        Raises:
-            UserError: they do not agree.
-        """
+        """Return the right table, which both queries find."""
         found = self.by_sql(connection)
         if sorted(map(repr, found)) != sorted(map(repr, self.by_hand(tables))):
             raise UserError("fictional: two queries find different answers to a question; report it with the row")
@@ -130,7 +125,7 @@ class Question:
 
 
 def paths(tables: Tables, length: int) -> list[tuple[str, ...]]:
-    """The paths over so many relations whose first entity states attributes on both of its pages."""
+    """Return the paths over `length` relations whose first entity has attributes on both of its pages."""
     entities = tables.spec.entities
 
     def onwards(path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
@@ -149,7 +144,7 @@ def paths(tables: Tables, length: int) -> list[tuple[str, ...]]:
 
 
 def drawn(tables: Tables, level: str, rng: random.Random) -> Question | None:
-    """A question of a level, or None if what was drawn has no answer of the level's size."""
+    """Draw a question of a level, or None if its answer has not the level's size."""
     ways = paths(tables, 2 if level == "hard-2" else 1)
     if not ways:
         return None
@@ -176,13 +171,12 @@ def drawn(tables: Tables, level: str, rng: random.Random) -> Question | None:
 
 
 def _columns(tables: Tables, path: Sequence[str], level: str, rng: random.Random) -> tuple[tuple[str, str], ...]:
-    """Attributes of both pages of the first entity, and on hard-2 one of the second."""
+    """Draw attributes of both pages of the first entity, and on hard-2 one of the second."""
     entity = tables.spec.entities[path[0]]
-    by_page = {
-        page: [column for column in entity.attributes if page_of(entity, column) == page]
+    picked = [
+        rng.choice([column for column in entity.attributes if page_of(entity, column) == page])
         for page in ("profile", "record")
-    }
-    picked = [rng.choice(columns) for columns in by_page.values()]
+    ]
     rest = [column for column in entity.attributes if column not in picked]
     if level != "standard" and len(rest) > 1:
         picked.append(rng.choice(rest))

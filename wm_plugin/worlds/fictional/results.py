@@ -1,8 +1,8 @@
-"""What a search answers, by rule: pages of several grades of relevance in no order, each with a line that teases.
+"""Searches by rule: pages of several grades of relevance in no order, each with a line that teases.
 
-The paper's instruction to its simulator (Qwen-AgentWorld, section 6.1.2) is kept by construction: a result shows a title and a
-teaser, which names what a page states and never the value, and highly relevant, moderately relevant and background pages are
-mixed. How many there are of each grade is ours.
+This keeps the paper's instruction to its simulator (Qwen-AgentWorld, section 6.1.2): a result shows a title and a teaser, which
+names what a page states and never the value, and highly relevant, moderately relevant and background pages are mixed. The number
+of pages of each grade is ours.
 """
 
 import random
@@ -17,18 +17,14 @@ _MODERATE_FROM = 12  # ranks that moderately relevant pages come from, after the
 
 
 class Search:
-    """Finds pages. Equal queries have equal results.
-
-    Raises:
-        MissingExtraError: bm25s is not installed.
-    """
+    """Finds pages. Equal queries have equal results."""
 
     def __init__(self, pages: Mapping[str, Page], seed: int) -> None:
         self._pages, self._seed = list(pages.values()), seed
         self._index = Index([f"{page.title}\n{page.text}" for page in self._pages])  # a title counts twice
 
     def find(self, query: str) -> list[tuple[str, Page]]:
-        """(grade, page) for each result, in the order in which they are shown; none if no page shares a word."""
+        """Return (grade, page) for each result, in the order shown; nothing if no page shares a word."""
         ranked = self._index.search(query, HIGH + _MODERATE_FROM)
         if not ranked:
             return []
@@ -43,7 +39,7 @@ class Search:
         return found
 
     def text(self, query: str, found: Sequence[tuple[str, Page]]) -> str:
-        """What `find` has found, as the agent sees it. Nothing of the query is repeated."""
+        """Write the results of `find` as the agent sees them. Nothing of the query is repeated."""
         if not found:
             return NOTHING
         words = set(tokens(query[:MAX_QUERY]))
@@ -51,20 +47,20 @@ class Search:
 
 
 def teaser(page: Page, words: set[str]) -> str:
-    """The teaser of a page that shares most words with a query; the first of them if several do."""
+    """Return the first teaser of a page that shares most words with a query."""
     return max(page.teasers, key=lambda line: len(words.intersection(tokens(line))))
 
 
 def surface(pages: Mapping[str, Page]) -> str:
-    """All that searches can ever show, as `holds` takes it."""
+    """Return all that searches can ever show, as `holds` takes it."""
     return plain("\n".join(text for page in pages.values() for text in (page.id, page.title, *page.teasers)))
 
 
 def plain(text: str) -> str:
-    """A text as its words in lower case, with a space around each."""
+    """Write a text as its words in lower case, with a space around each."""
     return f" {' '.join(tokens(text))} "
 
 
 def holds(words: str, text: str) -> bool:
-    """Whether a text is in another, which is `plain`, as whole words."""
+    """Return whether a text is in another, which is `plain`, as whole words."""
     return plain(text) in words

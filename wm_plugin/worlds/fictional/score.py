@@ -1,15 +1,15 @@
-"""The answer is a table: how it is read, and how it is compared with the right one.
+"""How an answer, which is a table, is read and compared with the right one.
 
 The figures are WideSearch's (Wong et al. 2025), which Qwen-AgentWorld reports; key and normalisation are fixed here.
 
-* The *key* of a row is its first column, the entity's name. No two right rows have the same.
-* An *item* is (key, column, cell) of any column, the key's own among them; an empty cell is none. With h items of the answer
-  that are right, p items in the answer and t in the right table: item F1 = 2h / (p + t).
+* The *key* of a row is its first column, the entity's name. No two right rows have the same key.
+* An *item* is (key, column, cell) of any column, the key's own included; an empty cell is no item. With h right items in the
+  answer, p items in the answer and t in the right table: item F1 = 2h / (p + t).
 * A row is right if its key and all of its cells are: row F1 = 2r / (rows of the answer + right rows).
-* Of several rows with one key the first counts; the cells of the others are items, and rows, that are wrong.
+* Of several rows with one key the first counts; the others are wrong, and so are their cells.
 * Cells are compared in lower case with single spaces, without quotes, backticks, asterisks and dots at their ends; numbers
-  without their unit, commas between digits and zeros behind a point, so that `1,250.0 m` is `1250`. Columns that nobody asked
-  for are ignored, and a column that is missing has empty cells.
+  without their unit, commas between digits and zeros behind a point, so `1,250.0 m` is `1250`. Columns that the question does
+  not name are ignored, and a missing column has empty cells.
 
 The reward is the mean of the two, and an episode succeeds where both are 1. That mean is ours: the paper reports both.
 """
@@ -60,7 +60,7 @@ class NoTableError(ValueError):
 
 
 def read(text: str, columns: Sequence[Column]) -> list[tuple[str, ...]]:
-    """The rows of a Markdown table, normalised, with the cells of `columns` in their order.
+    """Read the rows of a Markdown table, normalised, with the cells of `columns` in their order.
 
     Lines without `|` are ignored, the first line with one is the header, and lines of dashes separate. Any text is accepted, in
     time linear in its length.
@@ -93,7 +93,7 @@ def read(text: str, columns: Sequence[Column]) -> list[tuple[str, ...]]:
 
 
 def _place(header: Sequence[str], column: Column) -> int | None:
-    """The place of a column: its title, with the unit in brackets or without."""
+    """Find the place of a column by its title, with the unit in brackets or without."""
     title = normalised(column.title)
     for name in (title, f"{title} ({normalised(column.unit)})"):
         if name in header:
@@ -102,7 +102,7 @@ def _place(header: Sequence[str], column: Column) -> int | None:
 
 
 def normalised(cell: str, column: Column | None = None) -> str:
-    """A cell as it is compared."""
+    """Return a cell as it is compared."""
     text = " ".join(cell.split()).strip(_ENDS).casefold()
     if column is None or not column.is_number:
         return text
@@ -137,7 +137,7 @@ def score(answer: Sequence[tuple[str, ...]], table: Table) -> Score:
 
 
 def written(table: Table) -> str:
-    """The right table as an answer."""
+    """Write the right table as an answer."""
     lines = [" | ".join(column.title for column in table.columns), " | ".join("---" for _ in table.columns)]
     lines += [" | ".join(row) for row in table.rows]
     return "\n".join(f"| {line} |" for line in lines)

@@ -1,7 +1,7 @@
-"""The specification that a fictional world follows: entities, their attributes and relations, and how many there are.
+"""The specification of a fictional world: entities, their attributes and relations, and their counts.
 
-A specification is YAML, written by hand and read as data: names of tables and columns are words of a strict form, so that no text
-of it reaches SQL but between quotes or as a parameter, and every number in it is bounded.
+A specification is YAML, written by hand and read as data: names of tables and columns are words of a strict form, so its texts
+reach SQL only between quotes or as parameters, and every number in it is bounded.
 
     strategy: long-tail            # time-shifted, long-tail, private, grounded: see `STRATEGIES`
     setting: bell foundries of a small archipelago
@@ -15,10 +15,10 @@ of it reaches SQL but between quotes or as a parameter, and every number in it i
           harbour_depth: {label: harbour depth, type: integer, from: 3, to: 24, unit: m}
       foundry:
         ...
-        relations: {town: home town}        # of each foundry one town, and how the town is called then
+        relations: {town: home town}        # each foundry has one town, called its home town
 
-The four strategies are the paper's (Qwen-AgentWorld, section 6.1.2), which explains only the first by an example; what the others
-mean here, and the rule by which each is checked, are ours.
+The four strategies are the paper's (Qwen-AgentWorld, section 6.1.2), which explains only the first, by an example; the meaning of
+the others and the rules are ours.
 """
 
 import datetime
@@ -34,15 +34,12 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.untrusted import loads
 
-# By strategy, what its rule is.
 STRATEGIES = {
     "time-shifted": "every date lies after `known_until`, the day until which models may know the world",
     "long-tail": "one entity has at least 60% of the rows, and at least 5 attributes",
     "private": "an organisation, whose name is generated, has the records; every page says that it is internal",
     "grounded": "every range of numbers or dates is stated by one of the documents",
 }
-NAMES = ("place", "company", "person", "model", "code")  # how entities are named
-PAGES = ("profile", "record")  # which of an entity's two pages states an attribute
 RESERVED = ("id", "name")  # columns of every table
 LARGEST = 1 << 16  # bytes of a specification
 ROWS = (50, 1000)  # of a world; the paper's have 300 to 500
@@ -90,7 +87,7 @@ class Attribute(_Strict):
         step: between two values of a number.
         unit: after a number, such as `m`.
         values: of a category.
-        page: which of the entity's two pages states it.
+        page: the one of the entity's two pages that states it.
         follows: a number or date of the same entity that this one rises with.
         not_before: `relation.attribute`: a number or date that is not larger than this one.
         document: the title of the document that states the range.
@@ -134,7 +131,7 @@ class Attribute(_Strict):
 
 
 class Entity(_Strict):
-    """A table. `relations` maps another entity, of which each row has one, to how that one is called then.
+    """A table. `relations` maps another entity, of which each row has one, to its label.
 
     Attributes:
         record: the title of the page that states the attributes of the page `record`.
@@ -150,7 +147,7 @@ class Entity(_Strict):
 
 
 class Document(_Strict):
-    """A page about the subject as such, which all worlds of the specification have: written by hand, about no entity."""
+    """A page about the subject as such, written by hand, which all worlds of the specification have."""
 
     title: Title
     text: Annotated[str, Field(min_length=1, max_length=_LONGEST["document"])]
@@ -168,7 +165,7 @@ class Spec(_Strict):
 
     @property
     def rows(self) -> int:
-        """Of all tables."""
+        """The rows of all tables."""
         return sum(entity.count for entity in self.entities.values())
 
     @model_validator(mode="after")
@@ -224,7 +221,7 @@ class Spec(_Strict):
 
 
 def broken_rule(spec: Spec) -> str:
-    """What the specification lacks by the rule of its strategy (see `STRATEGIES`); "" if nothing."""
+    """Return what the specification lacks by the rule of its strategy (see `STRATEGIES`); "" if nothing."""
     rule = f"{spec.strategy}: {STRATEGIES[spec.strategy]}"
     ranged = [one for entity in spec.entities.values() for one in entity.attributes.values() if one.type != "category"]
     if spec.strategy == "time-shifted":
@@ -244,23 +241,17 @@ def broken_rule(spec: Spec) -> str:
 
 
 def _numbers(text: str) -> str:
-    """The words of a text without the signs around them and without commas in numbers."""
+    """Return the words of a text without the signs around them and without commas in numbers."""
     return " ".join(word.strip(".,;:()").replace(",", "") for word in text.split())
 
 
 def load(name_or_path: str) -> Spec:
-    """One of `SHIPPED` by name, or the user's own file by path (with a `/`, or ending in .yaml or .yml).
-
-    Raises:
-        UserError: there is none, or a mistake in it: one line that names the file and the place.
-    """
+    """Load one of `SHIPPED` by name, or the user's own file by path (with a `/`, or ending in .yaml or .yml)."""
     if name_or_path in SHIPPED:
         return shipped(name_or_path)
     if not ("/" in name_or_path or name_or_path.endswith((".yaml", ".yml"))):
-        raise UserError(
-            f"there is no specification {shown(name_or_path)}{nearest(name_or_path, SHIPPED)}; "
-            "your own go by path: ./mine.yaml"
-        )
+        hint = f"{nearest(name_or_path, SHIPPED)}; your own go by path: ./mine.yaml"
+        raise UserError(f"there is no specification {shown(name_or_path)}{hint}")
     path = Path(name_or_path)
     try:
         if path.stat().st_size > LARGEST:
@@ -273,18 +264,14 @@ def load(name_or_path: str) -> Spec:
 
 @lru_cache
 def shipped(name: str) -> Spec:
-    """A specification of this package."""
+    """Return a specification of this package."""
     source = resources.files(__package__) / f"{name}.yaml"
     return _of_yaml(source.read_text(encoding="utf-8"), name)
 
 
 @lru_cache(64)
 def of_column(text: str) -> Spec:
-    """The specification in a row's column `spec`: one of `SHIPPED`, or JSON as `column_of` writes it.
-
-    Raises:
-        UserError: it is neither.
-    """
+    """Return the specification in a row's column `spec`: one of `SHIPPED`, or JSON as `column_of` writes it."""
     if text in SHIPPED:
         return shipped(text)
     try:
@@ -296,16 +283,12 @@ def of_column(text: str) -> Spec:
 
 
 def column_of(spec: Spec, name: str) -> str:
-    """What a row's column `spec` has: the name of a shipped one, else all of it as JSON, so that a row needs no file."""
+    """Write a row's column `spec`: the name of a shipped one, else all of it as JSON, so that a row needs no file."""
     return name if name in SHIPPED else spec.model_dump_json(by_alias=True, exclude_defaults=True)
 
 
 def made_of(values: Any, where: str) -> Spec:
-    """A specification of parsed values.
-
-    Raises:
-        UserError: a mistake in it; names the place.
-    """
+    """Make a specification of parsed values."""
     if not isinstance(values, Mapping):
         raise UserError(f"{where}: no mapping; write strategy, setting and entities at its top level")
     try:
@@ -321,18 +304,9 @@ def made_of(values: Any, where: str) -> Spec:
         ) from None
 
 
-class _AnchorError(Exception):
-    """A specification in which something stands for something else."""
-
-
 def _of_yaml(text: str, where: str) -> Spec:
     try:
-        # an alias needs an anchor; without one the texts may have these signs
-        if "&" in text and any(isinstance(token, yaml.AnchorToken) for token in yaml.scan(text)):
-            raise _AnchorError
         values = yaml.safe_load(text)
-    except _AnchorError:
-        raise UserError(f"{where}: write a specification without anchors and aliases (&name and *name)") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # also of a date or a number
         raise UserError(f"{where}: not YAML: {' '.join(str(error).split())[:200]}") from None
     return made_of(values, where)

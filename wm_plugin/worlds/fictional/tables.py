@@ -1,16 +1,63 @@
-"""The facts of a fictional world: tables made of a specification by a seed, and the same in a real SQLite."""
+"""The facts of a fictional world: names and tables made of a specification by a seed, and the same in a real SQLite."""
 
 import datetime
 import math
 import random
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from wm_plugin.worlds.fictional.names import Names
 from wm_plugin.worlds.fictional.spec import Attribute, Entity, Spec
 from wm_plugin.worlds.kit.search import tokens
+
+_ONSETS = (
+    *("b", "br", "c", "d", "dr", "f", "g", "gr", "h", "j", "k", "kl", "l", "m", "n", "p", "pl", "qu"),
+    *("r", "s", "sk", "st", "t", "th", "tr", "v", "vr", "w", "y", "z"),
+)
+_VOWELS = ("a", "e", "i", "o", "u", "ae", "ea", "io", "ou")
+_CODAS = ("", "", "", "l", "m", "n", "r", "v", "nd", "rk", "lm", "rn")
+TRADES = ("Works", "Group", "Brothers", "Union", "Makers", "Partners", "House", "and Sons")
+_ENDINGS = ("mouth", "holt", "wick", "stead", "fell", "haven", "ford", "mere")
+_LEAST, _MOST_TRIES = 6, 1000  # letters of a root, and draws of one
+
+
+class Names:
+    """Draws names for one world, which no model has read of. No two have the same root, so none is a part of another.
+
+    Args:
+        taken: words in lower case that must not be names, such as those of the documents.
+    """
+
+    def __init__(self, rng: random.Random, taken: set[str]) -> None:
+        self._rng, self._taken = rng, set(taken)
+        self._styles: dict[str, Callable[[], str]] = {
+            "place": lambda: self.root(2) + rng.choice(_ENDINGS) if rng.random() < 0.5 else self.root(),
+            "company": lambda: f"{self.root()} {rng.choice(TRADES)}",
+            "person": lambda: f"{self.root()} {self.root()}",
+            "model": lambda: f"{self.root()} {rng.randint(11, 98)}",
+            "code": lambda: f"{self.root()[:5].upper()}-{rng.randint(1000, 9999)}",
+        }
+
+    def draw(self, style: str) -> str:
+        """Draw a name in one of `spec.NAMES`, unlike those before."""
+        while True:
+            name = self._styles[style]()
+            if name.casefold() not in self._taken:
+                self._taken.add(name.casefold())
+                return name
+
+    def root(self, syllables: int = 0) -> str:
+        """Draw a word of syllables, with a capital letter."""
+        for _ in range(_MOST_TRIES):
+            count = syllables or self._rng.choice((2, 2, 3))
+            text = "".join(
+                self._rng.choice(_ONSETS) + self._rng.choice(_VOWELS) + self._rng.choice(_CODAS) for _ in range(count)
+            )
+            if (len(text) >= _LEAST or syllables) and len(text) <= 12 and text not in self._taken:
+                self._taken.add(text)
+                return text.capitalize()
+        return self.root(4)  # pragma: no cover  # a world has far fewer names than there are roots
+
 
 Value = int | str  # dates as 2031-05-04
 Row = Mapping[str, Value]  # by column: `id`, `name`, relations (the other's id) and attributes
@@ -23,8 +70,8 @@ class Tables:
     """The rows of each entity, in the order of their ids, which begin at 1.
 
     Attributes:
-        spec: the specification of this very world, which may lack attributes of the one that it was made of.
-        organisation: whose records they are, where the strategy is private; else "".
+        spec: of this very world, which may lack attributes of the one that it was made of.
+        organisation: whose records they are, if the strategy is private; else "".
     """
 
     spec: Spec
@@ -32,13 +79,13 @@ class Tables:
     rows: Mapping[str, Sequence[Row]]
 
     def of(self, entity: str, row: Row, other: str) -> Row:
-        """The row of the entity `other` that a row of `entity` has a relation to."""
+        """Return the row of the entity `other` that a row of `entity` has a relation to."""
         assert other in self.spec.entities[entity].relations
         return self.rows[other][int(row[other]) - 1]
 
 
 def make(spec: Spec, seed: int) -> Tables:
-    """The tables of a world. Equal arguments give equal tables in every process."""
+    """Make the tables of a world. Equal arguments give equal tables in every process."""
     rng = random.Random(f"fictional/{seed}")
     if spec.vary:
         spec = varied(spec, rng)
@@ -51,7 +98,7 @@ def make(spec: Spec, seed: int) -> Tables:
 
 
 def varied(spec: Spec, rng: random.Random) -> Spec:
-    """A specification with a few attributes less and other counts, as far as its rules hold.
+    """Drop a few attributes and change the counts of a specification.
 
     An attribute that another one needs stays, and so do two on each page of an entity that has as many.
     """
@@ -77,7 +124,7 @@ def _is_needed(column: str, entity: str, attributes: Mapping[str, Attribute], sp
 
 
 def _words(spec: Spec) -> set[str]:
-    """Every word of a specification: no name of a world is one."""
+    """Return every word of a specification, which no name of a world may be."""
     return set(tokens(spec.model_dump_json()))
 
 
@@ -101,10 +148,10 @@ def _rows(entity: Entity, above: Mapping[str, Sequence[Row]], names: Names, rng:
 
 
 def _shares(parents: int, children: int, rng: random.Random) -> list[int]:
-    """An id of a parent for each child: each has about as many, and one if there are enough."""
+    """Draw the id of a parent for each child: each has about as many, and one if there are enough."""
     ids = [number % parents + 1 for number in range(children)]
     for place in rng.sample(range(children), children // 4):
-        if place >= parents:  # the first ones see to it that nobody has none
+        if place >= parents:  # the first ones keep a child for each parent
             ids[place] = rng.randint(1, parents)
     return rng.sample(ids, len(ids))
 
@@ -121,7 +168,7 @@ def _least(attribute: Attribute, row: Row, above: Mapping[str, Sequence[Row]]) -
 
 
 def _value(attribute: Attribute, place: float, least: Value | None) -> Value:
-    """The value at a place of the range, which begins at `least` where that is larger."""
+    """Return the value at a place of the range, which begins at `least` if that is larger."""
     low, high = ordinal(attribute.low), ordinal(attribute.high)
     steps = (high - low) // attribute.step
     first = 0 if least is None else min(steps, max(0, math.ceil((as_number(least) - low) / attribute.step)))
@@ -130,18 +177,18 @@ def _value(attribute: Attribute, place: float, least: Value | None) -> Value:
 
 
 def ordinal(bound: int | datetime.date | None) -> int:
-    """A bound of a range as a whole number."""
+    """Return a bound of a range as a whole number."""
     assert bound is not None
     return bound if isinstance(bound, int) else bound.toordinal()
 
 
 def as_number(value: Value) -> int:
-    """A number, or a day as one."""
+    """Return a number, or a day as one."""
     return value if isinstance(value, int) else datetime.date.fromisoformat(value).toordinal()
 
 
 def quoted(name: str) -> str:
-    """A table's or a column's name for SQL; `spec` has checked that it is a plain word."""
+    """Quote the name of a table or column for SQL; `spec` has checked that it is a plain word."""
     return f'"{name}"'
 
 
@@ -161,16 +208,6 @@ def fill(tables: Tables, connection: sqlite3.Connection) -> None:
     connection.commit()
 
 
-def write(tables: Tables, path: Path) -> None:
-    """Write the tables as a new SQLite file."""
-    connection = sqlite3.connect(path)
-    try:
-        connection.execute("PRAGMA foreign_keys = ON")
-        fill(tables, connection)
-    finally:
-        connection.close()
-
-
 def as_text(value: Value, attribute: Attribute) -> str:
-    """A value as the pages write it: a number with its unit."""
+    """Write a value as the pages do: a number with its unit."""
     return f"{value} {attribute.unit}" if attribute.unit else str(value)

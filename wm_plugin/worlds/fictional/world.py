@@ -16,11 +16,7 @@ _TRIES = 2000  # draws of a question
 
 
 class World:
-    """A world and what is asked about it.
-
-    Raises:
-        UserError: a check of `checks` fails, which a specification can bring about: see the line.
-    """
+    """A world and the questions about it; making it raises a UserError if a check fails."""
 
     def __init__(self, spec: Spec, seed: int) -> None:
         self.seed = seed
@@ -50,11 +46,7 @@ class World:
         return {number: results.plain(page.text) for number, page in self.pages.items()}
 
     def question(self, level: str, number: int) -> tuple[Question, Table]:
-        """A question of a level and its right table, which nothing leaks. Equal arguments give equal questions.
-
-        Raises:
-            UserError: the specification allows no question of the level.
-        """
+        """Return a question of a level and its right table, which nothing leaks. Equal arguments give equal questions."""
         if (level, number) not in self._questions:
             self._questions[level, number] = self._drawn(level, number)
         return self._questions[level, number]
@@ -62,10 +54,8 @@ class World:
     def _drawn(self, level: str, number: int) -> tuple[Question, Table]:
         length = 2 if level == "hard-2" else 1
         if not paths(self.tables, length):
-            raise UserError(
-                f"fictional: no question of level {level}: it needs an entity with attributes on both pages and "
-                f"{'two relations' if length == 2 else 'a relation'} from it upwards"
-            )
+            needs = f"an entity with attributes on both pages and {'two relations' if length == 2 else 'a relation'}"
+            raise UserError(f"fictional: no question of level {level}: it needs {needs} from it upwards")
         rng = random.Random(f"fictional question/{self.seed}/{level}/{number}")
         for _ in range(_TRIES):
             question = drawn(self.tables, level, rng)
@@ -82,5 +72,5 @@ class World:
 
 @lru_cache(_KEPT)
 def world_of(spec: str, seed: int) -> World:
-    """The world of a row's columns."""
+    """Return the world of a row's columns."""
     return World(of_column(spec), seed)

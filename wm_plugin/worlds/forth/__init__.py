@@ -68,9 +68,6 @@ class ForthEnvironment(CountedEnvironment):
 
         Args:
             problem: its name, a key of `problems()`.
-
-        Raises:
-            UserError: there is no such problem, or gforth or bubblewrap is missing.
         """
         if not isinstance(problem, str) or problem not in problems():
             raise UserError(f"forth's column `problem` is {unknown(problem, problems())}")

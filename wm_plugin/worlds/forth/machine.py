@@ -149,9 +149,6 @@ def glossary() -> dict[str, tuple[str, str]]:
     """Return the words that gforth's installed sources document, by their names in lower case: (name, text).
 
     A text starts with the name and the stack effect.
-
-    Raises:
-        UserError: gforth or its sources are not installed.
     """
     check()
     folder = Path(_starter()[-1]).resolve().parent.parent / "share" / "gforth"

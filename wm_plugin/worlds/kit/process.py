@@ -1,8 +1,8 @@
 """An environment's engine in a process of its own, so that an engine that hangs, crashes or grows costs one episode, not the run.
 
 An engine is a class whose methods take and return JSON values. Its process is a plain `python -c`, neither forked nor made by
-multiprocessing: it works in daemonic workers, in Ray's workers, in threads and in scripts without a main guard, and inherits
-nothing of the host's torch. Host and engine talk over a socket; the engine's standard input and outputs are closed.
+multiprocessing: it works in daemonic workers, in Ray's workers, in threads and in scripts without a main guard, and does not
+inherit the host's torch. Host and engine talk over a socket; the engine's standard input and outputs are closed.
 
 No process stays behind. The host kills and reaps it, with all that it started, on `close`, when the object is collected and when
 the interpreter exits. If the host itself is killed, its end of the socket closes, and the engine's process ends.
@@ -56,9 +56,6 @@ class EngineProcess:
     def call(self, method: str, *arguments: Any, timeout: float | None = None) -> Any:
         """Call a method of the engine and return its result.
 
-        Args:
-            timeout: seconds, instead of the usual limit.
-
         Raises:
             UserError: the engine raised it, or an argument is no JSON value; the process goes on.
             LostError: there was no answer. The process and all that it started are gone.
@@ -78,7 +75,7 @@ class EngineProcess:
             raise LostError(f"the process ended with code {code}" if code is not None else str(error)) from None
         if not isinstance(answer, dict) or not answer.keys() & {"refused", "error", "value"}:
             self.close()
-            raise LostError("the answer is none of an engine")
+            raise LostError("the answer is not an engine's")
         if "refused" in answer:
             raise UserError(answer["refused"])
         if "error" in answer:
@@ -87,7 +84,7 @@ class EngineProcess:
         return answer["value"]
 
     def close(self) -> int | None:
-        """End the process and all that it started. Returns its exit code if it had already ended on its own."""
+        """End the process and all that it started, and return its exit code if it had already ended."""
         code = self._process.poll() if self._process is not None else None
         if self._end is not None:
             self._end()
@@ -154,15 +151,9 @@ def _end(process: subprocess.Popen[bytes], channel: socket.socket, host: int) ->
 
 
 def serve(descriptor: int, path: str) -> None:
-    """The engine's side: answers calls until the socket closes, then calls the engine's `close`, if it has one.
-
-    Args:
-        descriptor: of the engine's end of the socket.
-        path: of the engine's class.
-    """
-    atexit.register(
-        os.killpg, 0, signal.SIGKILL
-    )  # registered first, so it runs last: kills what the engine left running
+    """Answer calls on the engine's end of the socket until it closes, then call the engine's `close`, if it has one."""
+    # registered first, so it runs last: kills what the engine left running
+    atexit.register(os.killpg, 0, signal.SIGKILL)
     channel = socket.socket(fileno=descriptor)
     threading.Thread(target=_watch, args=(channel,), daemon=True).start()
     engine: Any = None

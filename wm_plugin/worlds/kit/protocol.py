@@ -1,11 +1,34 @@
-"""What hosts read from an environment class: its tools, their schemas and its figures. The package's docstring has the form."""
+"""What is read from an environment class beside what hosts need (`hosting.world`): schemas of tools, observers, hidden state."""
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from wm_plugin.errors import MissingExtraError, UserError, nearest, shown
+from wm_plugin.hosting.world import NOT_TOOLS, check_columns, is_over, not_a_tool, report, tool_methods, tool_names
+
+__all__ = [
+    "NOT_TOOLS",
+    "READY_SCHEMAS",
+    "Chooser",
+    "ToolCall",
+    "check_columns",
+    "check_world",
+    "fits",
+    "is_over",
+    "missing_columns",
+    "not_a_tool",
+    "observers",
+    "path_of_tool",
+    "refusals",
+    "report",
+    "reward_of",
+    "tool_methods",
+    "tool_names",
+    "tool_schema",
+    "world_context_of",
+]
 
 if TYPE_CHECKING:
     from wm_plugin.data.schema import Kind
@@ -15,32 +38,8 @@ ToolCall = tuple[str, dict[str, Any]]  # a tool's name and its arguments
 Chooser = Callable[[Any], ToolCall | None]
 
 KINDS = ("tool", "user", "environment")  # of observers
-MAX_LISTED_NAMES = 20  # of a row's columns in a message
-NOT_TOOLS = ("reset", "get_reward", "world_context")
 # Schemas by `path_of_tool`. A parent process that has made them fills this in its children, which then need no transformers.
 READY_SCHEMAS: dict[str, dict[str, Any]] = {}
-
-
-class not_a_tool:
-    """Marks a public method that no agent may call, such as `world_context`: both hosts offer every plain function of a class."""
-
-    def __init__(self, method: Callable[..., Any]) -> None:
-        self._method, self.__doc__ = method, method.__doc__
-
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        return self if instance is None else partial(self._method, instance)
-
-
-def tool_methods(environment: Any) -> dict[str, Callable[..., Any]]:
-    """Return the tools of an instance by name: its public methods, as TRL takes them."""
-    # names from the class: on the instance, properties would be evaluated
-    return {name: getattr(environment, name) for name in tool_names(type(environment))}
-
-
-def tool_names(environment: type) -> list[str]:
-    """Return the names of a class's tools, sorted."""
-    names = [name for name, _ in inspect.getmembers(environment, inspect.isfunction)]
-    return [name for name in names if not name.startswith("_") and name not in NOT_TOOLS]
 
 
 def observers(environment: type) -> dict[str, "Kind"]:
@@ -48,9 +47,6 @@ def observers(environment: type) -> dict[str, "Kind"]:
 
     The class says so in its attribute `observer`: one of `KINDS` for all tools, or a mapping by tool. A tool that it does not
     name is observed as `tool`.
-
-    Raises:
-        UserError: `observer` is something else, or names a tool that the class does not have.
     """
     tools = tool_names(environment)
     kinds: dict[str, Kind] = dict.fromkeys(tools, "tool")
@@ -73,9 +69,6 @@ def refusals(environment: type) -> tuple[str, ...] | None:
 
     The class says so in its attribute `refusals`, a tuple of texts. Only readers of hosts' dumps need it: our own rollouts have
     what the class counts in `metrics`.
-
-    Raises:
-        UserError: `refusals` is something else.
     """
     declared = getattr(environment, "refusals", None)
     if declared is None:
@@ -88,11 +81,7 @@ def refusals(environment: type) -> tuple[str, ...] | None:
 
 @lru_cache  # the same for every episode
 def tool_schema(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return a tool's JSON schema as both hosts make it: from the method of the class, its annotations and its docstring.
-
-    Raises:
-        MissingExtraError: transformers is not installed.
-    """
+    """Return a tool's JSON schema as both hosts make it: from the method of the class, its annotations and its docstring."""
     if ready := READY_SCHEMAS.get(path_of_tool(function)):
         return ready
     try:
@@ -123,17 +112,6 @@ def missing_columns(environment: type, columns: Iterable[str]) -> str | None:
     )
 
 
-def check_columns(environment: type, columns: Mapping[str, Any]) -> None:
-    """Raise a UserError if `reset` of this class cannot be called with the columns of a row: one is missing, or not taken."""
-    try:
-        inspect.signature(environment.reset).bind(None, **columns)  # type: ignore[attr-defined]
-    except TypeError as error:
-        names = ", ".join(map(shown, list(columns)[:MAX_LISTED_NAMES])) or "none"
-        raise UserError(
-            f"a row does not fit {environment.__name__}.reset: {str(error)[:200]} (its columns: {names})"
-        ) from None
-
-
 def check_world(environment: type) -> None:
     """Raise a UserError if a class has only tools, which a world model must answer (see `worlds.from_file`)."""
     if path := getattr(environment, "_wm_file", None):
@@ -152,15 +130,6 @@ def fits(tool: Callable[..., Any], arguments: Any) -> bool:
     return True
 
 
-def by_name(bound: inspect.BoundArguments) -> dict[str, Any]:
-    """Return the arguments of a method's call by name, as a policy writes them."""
-    found: dict[str, Any] = {}
-    for name, value in list(bound.arguments.items())[1:]:
-        kind = bound.signature.parameters[name].kind
-        found |= value if kind is inspect.Parameter.VAR_KEYWORD else {name: value}
-    return found
-
-
 def reward_of(environment: Any) -> float | None:
     """Return the outcome of an episode; None where the class leaves it to the trainer's rewards."""
     reward = environment.get_reward() if hasattr(environment, "get_reward") else None
@@ -168,11 +137,7 @@ def reward_of(environment: Any) -> float | None:
 
 
 def world_context_of(environment: Any) -> str:
-    """Return the hidden state of an episode before its first turn, for world models only; "" if the class gives none.
-
-    Raises:
-        UserError: the method is one that TRL would offer to the agent as a tool, or returns no text.
-    """
+    """Return the hidden state of an episode before its first turn, for world models only; "" if the class gives none."""
     if not hasattr(environment, "world_context"):
         return ""
     name = type(environment).__name__
@@ -185,26 +150,3 @@ def world_context_of(environment: Any) -> str:
     if not isinstance(text, str):
         raise UserError(f"{name}.world_context gives {shown(text)}; return a text")
     return text
-
-
-def is_over(environment: Any) -> bool:
-    """Return whether an episode is over; False if the class does not say."""
-    return bool(getattr(environment, "over", False))
-
-
-UNANSWERED = "_wm_unanswered"  # how many answers of an episode brought no action, as its host or rollout counted
-
-
-def report(environment: Any) -> dict[str, float]:
-    """Return the figures of an episode: `success`, `turns`, the mapping `metrics`, and what control and the verifier counted.
-
-    An answer without an action is a turn of one invalid action in every such count.
-    """
-    figures = {name: float(getattr(environment, name)) for name in ("success", "turns") if hasattr(environment, name)}
-    counts = dict(getattr(environment, "metrics", None) or {})
-    for name in ("_wm_control", "_wm_verifier"):
-        counts |= getattr(getattr(environment, name, None), "figures", {})
-    figures |= {name: float(value) for name, value in counts.items()}
-    for name in figures.keys() & {"turns", "actions", "invalid"}:
-        figures[name] += getattr(environment, UNANSWERED, 0)
-    return figures

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from typing import Any
 
 from wm_plugin.errors import MissingExtraError, UserError
 
@@ -15,14 +14,13 @@ class Index:
 
     Args:
         texts: `search` returns their indices. At least one must have a word.
-
-    Raises:
-        UserError: no text has a word.
-        MissingExtraError: bm25s is not installed.
     """
 
     def __init__(self, texts: Sequence[str]) -> None:
-        bm25s = _library()
+        try:
+            import bm25s
+        except ImportError:
+            raise MissingExtraError("Search", "bm25s", "search") from None
         words = [tokens(text) for text in texts]
         if not any(words):
             raise UserError("there is no text to search in: give at least one with a word")
@@ -30,12 +28,9 @@ class Index:
         self._scorer.index(words, show_progress=False)
 
     def search(self, query: str, k: int, least: float = 0.0) -> list[int]:
-        """The indices of at most `k` texts, the best first; texts of equal score in their order.
+        """Return the indices of at most `k` texts, the best first; texts of equal score in their order.
 
-        Any text is a query; one that shares no word with the texts gives an empty list.
-
-        Args:
-            least: the lowest score that counts. A text without any of the query's words is never returned.
+        Any text is a query. A text that shares no word with it, or scores below `least`, is not returned.
         """
         words = tokens(query[:MAX_QUERY])
         if not words or k < 1:
@@ -46,13 +41,5 @@ class Index:
 
 
 def tokens(text: str) -> list[str]:
-    """The words of a text in lower case, as it is indexed."""
+    """Return the words of a text in lower case, as it is indexed."""
     return TOKEN.findall(text.lower())
-
-
-def _library() -> Any:
-    try:
-        import bm25s
-    except ImportError:
-        raise MissingExtraError("Search", "bm25s", "search") from None
-    return bm25s

@@ -1,7 +1,7 @@
 """Runs untrusted SQL on a real SQLite: restricts what statements may do and how much, and returns their results as text.
 
-Limits count work, so the same statement on the same database always gives the same text. Only behind them stands a clock, for
-statements whose steps are slow: it stops what no honest statement needs on any machine.
+Limits count work, so the same statement on the same database always gives the same text. A clock behind them stops statements
+whose steps are slow, far beyond the time of any honest statement.
 """
 
 import itertools
@@ -17,8 +17,8 @@ from typing import Any
 MAX_STEPS = 101_000  # virtual-machine steps of a statement; most take nanoseconds, the slowest that we know 0.2 ms
 MAX_SECONDS = 10.0
 MAX_COPIES = 200_000  # see `copies`: about 0.2 s and 30 MB
-# Of all connections of the process together: where `copies` errs, a MemoryError instead of a host without memory. A thousand
-# databases of episodes and their statements need half of it.
+# Of all connections of the process together: if `copies` errs, SQLite raises a MemoryError before the host runs out of memory. A
+# thousand databases of episodes and their statements need half of it.
 MAX_HEAP = 2 << 30
 MAX_ROWS, MAX_CELL, MAX_TEXT = 20, 300, 4000  # rows that are shown; characters of a cell and of an observation
 
@@ -82,9 +82,7 @@ def guard(connection: sqlite3.Connection) -> None:
     connection.text_factory = lambda raw: raw.decode(errors="replace")
     for limit, value in LIMITS.items():
         connection.setlimit(limit, value)
-    connection.execute(
-        f"PRAGMA hard_heap_limit = {MAX_HEAP}"
-    )  # of the process: it lowers a limit, and never raises one
+    connection.execute(f"PRAGMA hard_heap_limit = {MAX_HEAP}")  # of the process: it only lowers a limit
     connection.set_authorizer(authorize)
 
 
@@ -92,8 +90,7 @@ def run(connection: sqlite3.Connection, query: str, parameters: Sequence[Any] = 
     """Run a statement.
 
     Returns:
-        Its rows under their column names, the number of changed rows (those that triggers change included), or
-        `ErrorType: message`.
+        Its rows under their column names, the number of changed rows (with those that triggers change), or `ErrorType: message`.
     """
     if not isinstance(query, str):
         return "TypeError: the query must be text"
@@ -118,13 +115,13 @@ def run(connection: sqlite3.Connection, query: str, parameters: Sequence[Any] = 
 
 
 def limit_work(connection: sqlite3.Connection, steps: int) -> None:
-    """Interrupt the next statements of a connection after so many steps of all together, or after `MAX_SECONDS`."""
+    """Interrupt the next statements of a connection after `steps` steps together, or after `MAX_SECONDS`."""
     checks, deadline = itertools.count(CHECKED, CHECKED), time.monotonic() + MAX_SECONDS
     connection.set_progress_handler(lambda: next(checks) >= steps or time.monotonic() > deadline, CHECKED)
 
 
 def copies(query: str) -> int:
-    """An upper bound on how often SQLite copies an expression or a common table into another when it compiles `query`.
+    """Bound how often SQLite copies an expression or a common table into another when it compiles `query`.
 
     A chain of n nested SELECTs that each name the last one's column twice grows to 2^n copies, before any step is counted:
     400 characters took 17 s and 3.7 GB. The product over the SELECTs of 1 + (uses of the name that is used most, a star being a
@@ -148,7 +145,7 @@ def copies(query: str) -> int:
 
 @cache
 def _built_in() -> tuple[set[str], set[tuple[str, int]]]:
-    """This SQLite's virtual tables, and its functions that `FUNCTIONS` does not name with their numbers of arguments."""
+    """Return this SQLite's virtual tables, and the functions that `FUNCTIONS` does not name with their numbers of arguments."""
     with closing(sqlite3.connect(":memory:")) as connection:
         tables = {name for (name,) in connection.execute("SELECT name FROM pragma_module_list")}
         functions = set(connection.execute("SELECT name, max(narg, -1) FROM pragma_function_list"))  # -1: any number
@@ -185,7 +182,7 @@ class _Printf:
 
 
 def _with_short_repeats(arguments: Sequence[Any]) -> list[Any]:
-    """The arguments of `printf` with every precision of `%c` cut to `most`."""
+    """Return the arguments of `printf` with every precision of `%c` cut to `most`."""
     most = LIMITS[sqlite3.SQLITE_LIMIT_LENGTH] + 1
     if not arguments or not isinstance(arguments[0], str | bytes):  # a number has no conversions
         return list(arguments)
@@ -210,7 +207,7 @@ def _with_short_repeats(arguments: Sequence[Any]) -> list[Any]:
 
 
 def _at_most(value: Any, most: int) -> Any:
-    """The value, or `most` if SQLite reads a number in it that is larger or less than its negative."""
+    """Return the value, or `most` if SQLite reads a larger number in it, of either sign."""
     if isinstance(value, str | bytes):
         digits = LEADING.match(value if isinstance(value, str) else value.decode(errors="replace"))
         size = int(digits[1][:9] or 0) if digits else 0
@@ -220,11 +217,11 @@ def _at_most(value: Any, most: int) -> Any:
 
 
 def cell(value: Any) -> str:
-    """A value on one line."""
+    """Write a value on one line."""
     text = "NULL" if value is None else f"X'{value.hex()}'" if isinstance(value, bytes) else str(value)
     return cut(re.sub(r"[\x00-\x1f\x7f]", lambda match: repr(match[0])[1:-1], text), MAX_CELL)
 
 
 def cut(text: str, limit: int) -> str:
-    """The text, cut to `limit` characters with a note of its length if it is longer."""
+    """Cut a text to `limit` characters, with its length if it is longer."""
     return text if len(text) <= limit else f"{text[:limit]}... ({len(text)} characters)"

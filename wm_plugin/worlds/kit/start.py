@@ -1,4 +1,4 @@
-"""How an episode begins: the context that an agent gets under a host, and the name of its task."""
+"""The beginning of an episode: the context that an agent gets under a host, and the id of its task."""
 
 import hashlib
 import json
@@ -11,16 +11,13 @@ from wm_plugin.worlds.kit.customer import COLUMNS as CUSTOMER
 
 
 def context_of(prompt: Any, first: str, tools: tuple[dict[str, Any], ...], world: str) -> Context:
-    """The context of an episode.
+    """Return the context of an episode.
 
     Args:
         prompt: of the row: None, a text, or messages of system and user.
         first: the first observation, which hosts append to the prompt.
         tools: their schemas.
-        world: the hidden state, for world models alone.
-
-    Raises:
-        UserError: the prompt is something else.
+        world: the hidden state, for world models only.
     """
     if prompt is None or isinstance(prompt, str):
         return Context(action_space=tools, initial_state=(prompt or "") + first, world_context=world)
@@ -38,9 +35,9 @@ def context_of(prompt: Any, first: str, tools: tuple[dict[str, Any], ...], world
 
 
 def task_of(row: Mapping[str, Any]) -> str:
-    """The id of a row's task: its column `task_id`, in the `domain` that it may name, or else a digest of its columns.
+    """Return the id of a row's task: its `task_id`, after its `domain` if it has one, or else a digest of its columns.
 
-    Which model plays the customer is no part of a task.
+    The model that plays the customer is no part of a task.
     """
     if row.get("task_id") is not None:
         return f"{row['domain']}/{row['task_id']}" if row.get("domain") else str(row["task_id"])

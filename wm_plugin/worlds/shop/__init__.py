@@ -67,9 +67,6 @@ class ShopEnvironment(CountedEnvironment):
         Args:
             catalogue_seed: number of the catalogue; it is built once a process.
             goal: number of the request, below `GOALS`.
-
-        Raises:
-            MissingExtraError: bm25s is not installed.
         """
         check_level(level, LEVELS, "shop")
         number = row_number(goal, "goal", "shop")

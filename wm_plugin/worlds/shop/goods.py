@@ -9,6 +9,9 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
+
+import yaml
 
 from wm_plugin.worlds.kit.search import Index
 
@@ -17,44 +20,20 @@ FAMILY = 5  # one product and its near misses
 GOALS = 4 * SIZE  # requests of a catalogue and level
 LEVELS = ("standard", "hard")
 
-KINDS = {
-    "kitchen": "kettle, skillet, teapot, lunch box, spice rack, coffee grinder",
-    "bedroom": "pillow, blanket, night lamp, alarm clock, laundry basket, mattress cover",
-    "outdoor": "tent, sleeping bag, backpack, water bottle, hammock, camp chair",
-    "clothing": "rain jacket, cardigan, scarf, wool socks, gloves, sun hat",
-    "office": "desk lamp, notebook, fountain pen, seat cushion, monitor stand, pencil case",
-    "garden": "watering can, plant pot, hand trowel, bird feeder, garden hose, kneeling pad",
-    "pets": "dog bed, cat tree, leash, food bowl, pet carrier, scratching post",
-    "hobby": "sketchbook, brush set, jigsaw puzzle, model kit, sewing kit, yarn bundle",
-}
-ATTRIBUTES = {
-    "kitchen": "stainless, enamelled, dishwasher safe, non-slip, stackable, lightweight, induction ready, dripless, cordless",
-    "bedroom": "hypoallergenic, machine washable, breathable, quilted, foldable, silent, dimmable, extra soft, handwoven",
-    "outdoor": "waterproof, ultralight, insulated, reflective, packable, tear resistant, windproof, quick dry, padded",
-    "clothing": "waterproof, lined, stretchy, machine washable, reversible, seamless, hand knitted, windproof, fleece",
-    "office": "adjustable, recycled, refillable, foldable, ergonomic, dimmable, non-slip, leather bound, spill proof",
-    "garden": "rustproof, frost resistant, leakproof, biodegradable, non-slip, self watering, lightweight, foldable, glazed",
-    "pets": "chew proof, machine washable, non-slip, reflective, foldable, padded, odour free, sturdy, quiet",
-    "hobby": "acid free, recycled, beginner friendly, numbered, travel sized, refillable, hand dyed, magnetic, glow in the dark",
-}
-OPTIONS = {
-    "colour": "black, white, olive, navy, red, grey, mustard, teal, plum, sand",
-    "size": "small, medium, large, extra large",
-    "pack": "single, pair, pack of four",
-}
-# The departments whose products have an option, besides a colour.
-SIZED = ("kitchen", "bedroom", "outdoor", "clothing", "garden", "pets")
-PACKED = ("outdoor", "clothing", "office", "garden", "hobby")
-BRANDS = """Alderway Bramwick Calder Dunmore Eskdale Fairholt Glenrow Harrowby Inverley Jarrow Kestrel Lowther Marwood Netherby
-Orrin Penrose Quayle Rothwell Selby Thornby Ullswick Varden Wexcombe Yarrow"""
-OPENINGS = "Made for every day, A favourite of our customers, Built to last, New this season, Simple and reliable"
+_GOODS = yaml.safe_load(Path(__file__).with_name("goods.yaml").read_text())
 
 
 def _words(text: str) -> list[str]:
     return [word.strip() for word in text.split(",")]
 
 
-DEPARTMENT = {kind: department for department, kinds in KINDS.items() for kind in _words(kinds)}
+_KINDS, _ATTRIBUTES, _OPTIONS = (
+    {department: _words(of[part]) for department, of in _GOODS["departments"].items()}
+    for part in ("kinds", "attributes", "options")
+)
+_VALUES = {name: _words(values) for name, values in _GOODS["options"].items()}
+_BRANDS, _OPENINGS = _words(_GOODS["brands"]), _words(_GOODS["openings"])
+DEPARTMENT = {kind: department for department, kinds in _KINDS.items() for kind in kinds}
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,13 +129,12 @@ def catalogue(seed: int) -> Catalogue:
 
 def _family(rng: random.Random, kind: str) -> list[Product]:
     department = DEPARTMENT[kind]
-    all_attributes = _words(ATTRIBUTES[department])
+    all_attributes = _ATTRIBUTES[department]
     attributes, price = rng.sample(all_attributes, 4), rng.randrange(400, 9000, 10)
-    options = {"colour": dict.fromkeys(rng.sample(_words(OPTIONS["colour"]), rng.randint(3, 4)), 0)}
-    for name in ["size"] * (department in SIZED) + ["pack"] * (department in PACKED):
-        values = _words(OPTIONS[name])
+    options = {"colour": dict.fromkeys(rng.sample(_VALUES["colour"], rng.randint(3, 4)), 0)}
+    for name in _OPTIONS[department]:
         step = rng.randrange(50, 50 + price // 4, 10)
-        options[name] = {value: i * step for i, value in enumerate(values)}
+        options[name] = {value: i * step for i, value in enumerate(_VALUES[name])}
     other_attributes = [attribute for attribute in all_attributes if attribute not in attributes]
     products = [_product(rng, kind, attributes, options, price)]
     for _ in range(FAMILY - 3):  # another attribute
@@ -174,8 +152,8 @@ def _product(
     rng: random.Random, kind: str, attributes: list[str], options: Mapping[str, Mapping[str, int]], price: int
 ) -> Product:
     first, second, third, fourth = attributes = rng.sample(attributes, 4)
-    title = f"{rng.choice(BRANDS.split())} {first} {second} {kind}"
-    description = f"{rng.choice(_words(OPENINGS))}: this {kind} is {third}."
+    title = f"{rng.choice(_BRANDS)} {first} {second} {kind}"
+    description = f"{rng.choice(_OPENINGS)}: this {kind} is {third}."
     features = f"- {fourth}\n- {rng.randint(1, 5)} year warranty\n- {rng.randint(1, 90) * 50} g"
     return Product(title, kind, tuple(attributes), options, price, description, features)
 

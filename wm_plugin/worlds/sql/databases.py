@@ -144,11 +144,7 @@ def open_database(seed: int, database: str = "company") -> sqlite3.Connection:
 
 
 def state_after(seed: int, database: str, changes: str) -> State:
-    """Return the state of a database after the statements of a task.
-
-    Raises:
-        UserError: a statement fails, there are too many, or the tables cannot be read afterwards.
-    """
+    """Return the state of a database after the statements of a task."""
     statements = changes.split(SEPARATOR)
     if len(statements) > MAX_CHANGES:
         raise UserError(f"An SQL task's column `changes` has {len(statements)} statements; write at most {MAX_CHANGES}")

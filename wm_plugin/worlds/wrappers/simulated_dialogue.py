@@ -16,9 +16,10 @@ from wm_plugin.data.contexts import Contexts, load_contexts
 from wm_plugin.data.hidden import parse_parts
 from wm_plugin.data.prompts import load
 from wm_plugin.data.schema import Action, Call, Trajectory
+from wm_plugin.hosting.world import Wrapper, tool_names
 from wm_plugin.tokens.harmless import harmless
 from wm_plugin.tokens.message import Message
-from wm_plugin.worlds.kit.protocol import fits, observers, tool_names, tool_schema, world_context_of
+from wm_plugin.worlds.kit.protocol import fits, observers, tool_schema, world_context_of
 from wm_plugin.worlds.kit.start import context_of, task_of
 from wm_plugin.worlds.wrappers.simulated_episode import Reading, Simulation
 from wm_plugin.worlds.wrappers.simulation_config import SimulationConfig
@@ -72,7 +73,7 @@ class Dialogue:
 
     Args:
         environment: the class whose tools and schemas the world model knows.
-        world: an instance of it or of a subclass.
+        world: an instance of it, in its wrappers.
         where: the config's name in messages.
 
     Attributes:
@@ -80,10 +81,10 @@ class Dialogue:
         asked: counts of the episode: `requests`, `cached`, `repairs`, `tokens` and `harmless`.
     """
 
-    def __init__(self, environment: type, world: Any, config: SimulationConfig, where: str = "simulation") -> None:
+    def __init__(self, environment: type, world: Wrapper, config: SimulationConfig, where: str = "simulation") -> None:
         self.config, self.world, self._environment = config, world, environment
         self._kinds = observers(environment)
-        self._tools = {name: MethodType(getattr(environment, name), world) for name in tool_names(environment)}
+        self._tools = {name: MethodType(getattr(environment, name), world.instance) for name in tool_names(environment)}
         self._simulation = Simulation(
             load(config.prompts),
             observers=self._kinds,
@@ -111,7 +112,7 @@ class Dialogue:
         row = {name: value for name, value in columns.items() if name != "prompt"}
         row |= {} if prompt is None else {"prompt": prompt}
         schemas = tuple(tool_schema(getattr(self._environment, name)) for name in self._tools)
-        context = context_of(prompt, first or "", schemas, world_context_of(self.world))
+        context = context_of(prompt, first or "", schemas, world_context_of(self.world.instance))
         task = task_of(row)
         if self.config.context_file is not None:
             context = _contexts(self.config.context_file).fill(context, task)

@@ -16,15 +16,18 @@ from typing import Any
 
 from wm_plugin.data.schema import Action, Call, Trajectory
 from wm_plugin.errors import UserError
+from wm_plugin.hosting.world import Wrapper
 from wm_plugin.runtime import background
 from wm_plugin.worlds.wrappers.counting import Counts
 from wm_plugin.worlds.wrappers.simulated_dialogue import Dialogue, LostError, Waiting
 from wm_plugin.worlds.wrappers.simulated_episode import Reading
+from wm_plugin.worlds.wrappers.simulated_success import judge
 from wm_plugin.worlds.wrappers.simulation_config import SimulationConfig
 
 logger = logging.getLogger(__name__)
 
 OVER = "The episode is over."
+FIGURES = ("requests", "cached", "repairs", "tokens", "harmless")  # as `simulation/<name>`
 
 
 @dataclass
@@ -56,17 +59,17 @@ class Session(Dialogue):
 
     Args:
         environment: the real world's class.
+        world: an instance of it, which gives the first observation.
 
     Attributes:
-        world: an instance of it, which gives the first observation.
         lost: 1 if the episode was lost for want of an answer.
         score: what a verifier or a rule says of the episode; None before they are asked.
         words: the agent's last ones without a call.
         problem: why the run cannot go on; None if it can.
     """
 
-    def __init__(self, environment: type, config: SimulationConfig) -> None:
-        super().__init__(environment, environment(), config)
+    def __init__(self, environment: type, world: Wrapper, config: SimulationConfig) -> None:
+        super().__init__(environment, world, config)
         self._name = environment.__name__
         self.max_turns: int | None = None
         self._clear()
@@ -78,7 +81,7 @@ class Session(Dialogue):
         self.words, self.columns = "", dict[str, Any]()
         self._answer_tool: str | None = None
         self._told: str | None = None  # by this tool
-        self.counts = Counts(type(self.world), self._kinds)
+        self.counts = Counts(self._environment, self._kinds)
         self._forget()
         self._turn: _Turn | None = None
 
@@ -104,7 +107,7 @@ class Session(Dialogue):
             limit for limit in (self.config.max_turns, getattr(self.world, "max_turns", None)) if limit is not None
         ]
         self.max_turns = min(limits, default=None)
-        self._answer_tool = getattr(self.world, "answer_tool", None)
+        self._answer_tool = getattr(self.world.instance, "answer_tool", None)
         if self.config.success == "answer" and self._answer_tool is None:
             raise UserError(
                 f"simulation.success is answer, and this row of {self._name} is not decided by an answer but by a state, which "
@@ -150,12 +153,24 @@ class Session(Dialogue):
         return self.score is not None and self.score >= self.config.threshold
 
     @property
-    def reward(self) -> float:
-        """The outcome, after `simulated_success.judge`.
+    def metrics(self) -> dict[str, float]:
+        """The episode's figures: what the real world says of the answer, and what was observed and asked."""
+        return {
+            **self.graded,
+            "actions": self.counts.actions,
+            "effective": self.counts.effective,
+            "invalid": self.counts.invalid,
+            "lost": self.lost,
+            **{f"simulation/{name}": self.asked[name] for name in FIGURES},
+        }
+
+    def get_reward(self) -> float:
+        """The outcome. It asks the judge, if nobody has.
 
         Raises:
             UserError: the server refuses the key, the address or the model; or what else went wrong with all questions.
         """
+        judge([self])
         if self.problem is not None:
             raise self.problem
         if self.lost:
@@ -241,7 +256,7 @@ class Session(Dialogue):
         if not self._is_checked:
             return
         try:
-            getattr(self.world, name)(**arguments)
+            self.world.call(name, dict(arguments))
         except Exception as error:  # a world of the user's own
             logger.warning("%s failed on an answer (%s: %.200s)", self._name, type(error).__name__, error)
 

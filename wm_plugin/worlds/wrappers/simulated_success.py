@@ -19,7 +19,7 @@ import math
 import sys
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from wm_plugin.data.render import write_context, write_history
 from wm_plugin.data.schema import Call, Turn
@@ -27,8 +27,10 @@ from wm_plugin.errors import UserError
 from wm_plugin.registry import import_object
 from wm_plugin.rewards.judge import JudgedReward
 from wm_plugin.rewards.make import make
-from wm_plugin.worlds.wrappers.simulated_session import Session
 from wm_plugin.worlds.wrappers.simulation_config import SimulationConfig
+
+if TYPE_CHECKING:
+    from wm_plugin.worlds.wrappers.simulated_session import Session
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +40,7 @@ _NOTE = 60  # characters of a line that says what is missing, at most
 _ARGUMENTS = {"self", "predictions", "targets"}  # of a reward, which no column may take the place of
 
 
-def judge(sessions: Sequence[Session]) -> None:
+def judge(sessions: Sequence["Session"]) -> None:
     """Score the episodes that a verifier or a rule decides and that have no score yet.
 
     Raises:
@@ -57,7 +59,7 @@ def judge(sessions: Sequence[Session]) -> None:
                 one.lost, one.score = 1, 0.0
 
 
-def _ruled(config: SimulationConfig, session: Session) -> float:
+def _ruled(config: SimulationConfig, session: "Session") -> float:
     try:
         score = float(_rule(str(config.rule))(session.answer, dict(session.columns)))
         if not math.isfinite(score):
@@ -78,7 +80,7 @@ def _rule(path: str) -> Callable[..., Any]:
     return rule
 
 
-def _verified(config: SimulationConfig, sessions: Sequence[Session]) -> list[float]:
+def _verified(config: SimulationConfig, sessions: Sequence["Session"]) -> list[float]:
     verifier, texts, tasks = _verifier(config), [], []
     most = verifier.max_chars if isinstance(verifier, JudgedReward) else sys.maxsize
     for one in sessions:

@@ -13,11 +13,12 @@ for all environments. Hosts write it as scaffold: it is no part of what is obser
 
 import inspect
 import re
-from functools import lru_cache
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from wm_plugin.data.schema import Action, Call
 from wm_plugin.errors import UserError
-from wm_plugin.worlds.kit.protocol import tool_names
+from wm_plugin.hosting.world import Start, Wrapper, dress, layers_of, tool_names
 
 PROTOCOLS = ("tools", "tags")
 TOOL, PARAMETER = "act", "actions"  # of any environment in this protocol
@@ -65,12 +66,11 @@ def begins_to_think(prompt: str) -> bool:
 
 def takes_tags(environment: Any) -> bool:
     """Whether an environment, or its class, is one of `in_tags`."""
-    return bool(getattr(environment, "_wm_in_tags", False))
+    return any(issubclass(kind, Tagged) for kind, *_ in layers_of(environment))
 
 
-@lru_cache  # the same class each time a config is read
 def in_tags(environment: Any) -> type:
-    """A subclass of `environment`, of the same name, whose one tool is `act(actions)`.
+    """The class of `environment` whose one tool is `act(actions)`.
 
     Raises:
         UserError: the environment has more than one tool, or one of other arguments than a text.
@@ -90,39 +90,50 @@ def in_tags(environment: Any) -> type:
             f"protocol: tags writes one text of actions, and {environment.__name__} has the tools {', '.join(names) or 'none'}; "
             "take an environment of one tool with one text that is not awaited, or protocol: tools"
         )
-    form = FORM.replace("{example}", SEVERAL if getattr(environment, "_max_actions", 1) > 1 else ONE)
-
-    class Tagged(environment):  # type: ignore[misc]
-        _wm_in_tags = True
-
-        def reset(self, *args: Any, **columns: Any) -> str:
-            observation = super().reset(*args, **columns)
-            return f"{'' if observation is None else observation}\n{form}"
-
-        def act(self, actions: str) -> str:
-            """Run the actions.
-
-            Args:
-                actions: One action or several, separated by semicolons.
-
-            Returns:
-                What is observed after the last.
-            """
-            return str(method(self, actions))
-
-    Tagged.reset.__signature__ = inspect.signature(environment.reset)  # type: ignore[attr-defined]  # its columns
-    if names[0] != TOOL:
-        setattr(Tagged, names[0], _Hidden(method))
-    for name in ("__name__", "__qualname__", "__module__", "__doc__"):
-        setattr(Tagged, name, getattr(environment, name))
-    return Tagged
+    if any(getattr(options, "depth", 1) > 1 for _, options, _ in layers_of(environment)):
+        raise UserError("verify.depth is of an agent that calls tools; write depth: 1, or protocol: tools")
+    return dress(environment, Tagged)
 
 
-class _Hidden:
-    """A method that is none to those who list a class's functions; the class itself may still call it."""
+class Tagged(Wrapper):
+    """A world whose one tool takes the text between tags."""
 
-    def __init__(self, method: Any) -> None:
-        self._method = method
+    def __init__(self, world: Wrapper, options: Any, environment: type) -> None:
+        super().__init__(world, options, environment)
+        (self._tool,) = tool_names(environment)
+        self._parameter = list(inspect.signature(getattr(environment, self._tool)).parameters)[1]
+        several = getattr(environment, "_max_actions", 1) > 1
+        self._form = FORM.replace("{example}", SEVERAL if several else ONE)
 
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        return self if instance is None else self._method.__get__(instance, owner)
+    @classmethod
+    def tools(cls, environment: type, options: Any) -> dict[str, Callable[..., Any]]:  # noqa: ARG003
+        return {TOOL: cls.act}
+
+    def reset(self, columns: dict[str, Any], start: Start) -> str:
+        observation = self.world.reset(columns, start)
+        return f"{'' if observation is None else observation}\n{self._form}"
+
+    def act(self, actions: str) -> str:
+        """Run the actions.
+
+        Args:
+            actions: One action or several, separated by semicolons.
+
+        Returns:
+            What is observed after the last.
+        """
+        return str(self.world.call(self._tool, {self._parameter: actions}))
+
+    def call(self, tool: str, arguments: dict[str, Any]) -> str:  # noqa: ARG002 - there is one
+        return self.act(**arguments)
+
+    def turn(self, action: Action, results: Sequence[str]) -> None:
+        # in the words of the world's tool, since no world model of tools was shown the answer's text
+        calls = tuple(
+            Call(name=self._tool, arguments={self._parameter: _only(call.arguments)}) for call in action.calls
+        )
+        self.world.turn(action.model_copy(update={"text": "" if calls else action.text, "calls": calls}), results)
+
+
+def _only(arguments: Any) -> Any:
+    return next(iter(arguments.values()), "") if isinstance(arguments, Mapping) else arguments

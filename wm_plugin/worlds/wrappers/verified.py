@@ -15,30 +15,25 @@ checked in other worlds, longer and several continuations, and that the world mo
 A refused call does not reach the world, which neither moves on nor counts an action; for the host it is a turn like any other.
 """
 
-import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 from wm_plugin.data.schema import Action
 from wm_plugin.errors import UserError, nearest, shown
-from wm_plugin.worlds.kit.protocol import by_name, tool_names
+from wm_plugin.hosting.world import Start, Wrapper, by_name, dress, tool_names
 from wm_plugin.worlds.worlds import World
 from wm_plugin.worlds.wrappers.control import control_of
-from wm_plugin.worlds.wrappers.simulated import is_simulated, only_tool
-from wm_plugin.worlds.wrappers.tags import takes_tags
+from wm_plugin.worlds.wrappers.simulated import is_simulated
 from wm_plugin.worlds.wrappers.verify_checks import Checks
 from wm_plugin.worlds.wrappers.verify_config import VerifyConfig
 
 
 def verified(environment: type, config: VerifyConfig | Mapping[str, Any]) -> type:
-    """A subclass of `environment`, of the same name, tools, schemas and columns, whose irreversible actions are checked. With a
-    budget of 0 it is `environment` itself.
+    """The class of `environment` whose irreversible actions are checked. With a budget of 0 it is `environment` itself.
 
-    The figures of an episode (`protocol.report`) have the counts of `Checks.figures`, too.
+    `metrics` has the counts of `Checks.figures`, too.
 
     Raises:
         UserError: the config does not fit, or names a tool that the environment does not have; nothing says which actions are
@@ -69,7 +64,7 @@ def verified(environment: type, config: VerifyConfig | Mapping[str, Any]) -> typ
             raise UserError(
                 f"verify: {name}.irreversible is {shown(declared)}, and {shown(tool)} is no tool; write a tuple of names"
             )
-    return _verified(environment, config)
+    return dress(environment, Verified, config)
 
 
 @dataclass(frozen=True)
@@ -84,85 +79,51 @@ class VerifiedWorld(World):
         return verified(super().environment, self.config)
 
 
-@lru_cache  # the same class each time a config is read
-def _verified(environment: Any, config: VerifyConfig) -> type:
-    names = frozenset(getattr(environment, "irreversible", ()) if config.asks_world else config.tools or ())
+class Verified(Wrapper):
+    """A world whose irreversible actions a world model checks."""
 
-    class Verified(environment):  # type: ignore[misc]
-        _wm_hears_turns = True
-        _wm_verify = config
-        _wm_verifier: Checks | None = None
-        _wm_prompt: Any = None
-        _wm_inside = False  # a tool may call another one of its world
+    is_turn_aware = True
 
-        def __init__(self) -> None:
-            super().__init__()
-            if config.depth > 1 and takes_tags(self):
-                raise UserError("verify.depth is of an agent that calls tools; write depth: 1, or protocol: tools")
-            self._wm_verifier = Checks(environment, self, config, names)
+    def __init__(self, world: Wrapper, options: VerifyConfig, environment: type) -> None:
+        super().__init__(world, options, environment)
+        declared = getattr(environment, "irreversible", ()) if options.asks_world else options.tools or ()
+        self.checks = Checks(environment, world, options, frozenset(declared))
+        self._columns = inspect.signature(environment.reset)  # type: ignore[attr-defined]
 
-        def reset(self, *args: Any, **columns: Any) -> Any:
-            prompt, self._wm_prompt = columns.get("prompt", self._wm_prompt), None
-            with _inside(self):
-                first = super().reset(*args, **columns)
-            if self._wm_verifier is not None:  # a world may reset itself as it is made
-                bound = signature.bind(None, *args, **columns)
-                self._wm_verifier.begin(prompt, by_name(bound), first, control_of(self))
-            return first
+    def reset(self, columns: dict[str, Any], start: Start) -> Any:
+        first = self.world.reset(columns, start)
+        row = by_name(self._columns.bind(None, **columns))
+        self.checks.begin(columns.get("prompt", start.prompt), row, first, control_of(self))
+        return first
 
-        def _wm_hear(self, action: Action, results: Sequence[str]) -> None:
-            if self._wm_verifier is not None:
-                self._wm_verifier.note(action, results)
+    def turn(self, action: Action, results: Sequence[str]) -> None:
+        self.world.turn(action, results)
+        self.checks.note(action, results)
 
-        async def _wm_wait(self) -> None:
-            if self._wm_verifier is not None:
-                await self._wm_verifier.ready()
+    async def ready(self) -> None:
+        await self.checks.ready()
 
-        def _wm_settle(self) -> None:
-            if self._wm_verifier is not None:
-                self._wm_verifier.settle()
-
-        @property
-        def _wm_only_tool(self) -> tuple[str, str]:
-            return only_tool(environment)
-
-    signature = inspect.signature(environment.reset)
-    Verified.reset.__signature__ = signature  # type: ignore[attr-defined]  # its columns
-    for name in tool_names(environment):
-        setattr(Verified, name, _checked(name, getattr(environment, name)))
-    for name in ("__name__", "__qualname__", "__module__", "__doc__"):
-        setattr(Verified, name, getattr(environment, name))
-    return Verified
-
-
-def _checked(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
-    """A tool as the world has it, whose calls are checked where the config says so."""
-    signature = inspect.signature(method)
-
-    @functools.wraps(method)
-    def tool(self: Any, *args: Any, **kwargs: Any) -> Any:
-        checks: Checks | None = self._wm_verifier
-        if checks is None or self._wm_inside:
-            return method(self, *args, **kwargs)
-        try:
-            bound = signature.bind(self, *args, **kwargs)
-        except TypeError:
-            return method(self, *args, **kwargs)  # which raises what the world would
-        if (refusal := checks.before(name, by_name(bound))) is not None:
+    def call(self, tool: str, arguments: dict[str, Any]) -> Any:
+        if (refusal := self.checks.before(tool, arguments)) is not None:
             return refusal
-        with _inside(self):
-            result = method(self, *args, **kwargs)
+        result = self.world.call(tool, arguments)
         control = control_of(self)
-        checks.after("" if result is None else str(result), {} if control is None else control.data)
+        self.checks.after("" if result is None else str(result), {} if control is None else control.data)
         return result
 
-    return tool
+    @classmethod
+    def finalize(cls, episodes: Sequence["Verified"]) -> None:
+        for one in episodes:
+            one.checks.settle()
 
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The world's, and the counts of the checks."""
+        return {**dict(getattr(self.world, "metrics", None) or {}), **self.checks.figures}
 
-@contextmanager
-def _inside(environment: Any) -> Iterator[None]:
-    before, environment._wm_inside = environment._wm_inside, True
-    try:
-        yield
-    finally:
-        environment._wm_inside = before
+    def notes(self, failed: bool) -> dict[str, Any]:
+        own, self.checks.data = self.checks.data, {}
+        return {**self.world.notes(failed), **own}
+
+    def about(self) -> dict[str, Any]:
+        return {**self.world.about(), "verify": self.options.as_mapping()}

@@ -21,13 +21,13 @@ from wm_plugin.client.server import Server
 from wm_plugin.data.render import write_call
 from wm_plugin.data.schema import Action, Call, Turn
 from wm_plugin.errors import UserError
+from wm_plugin.hosting.world import Wrapper, is_over
 from wm_plugin.registry import import_object
 from wm_plugin.rewards.rule_places import regex
 from wm_plugin.runtime import background
 from wm_plugin.untrusted import encodable
 from wm_plugin.worlds.agents.controls import CONTROLS, Control
 from wm_plugin.worlds.agents.policies import NoAnswer, ServerPolicy
-from wm_plugin.worlds.kit.protocol import is_over
 from wm_plugin.worlds.wrappers.simulated_dialogue import Dialogue, LostError, Waiting
 from wm_plugin.worlds.wrappers.simulated_episode import Simulation
 from wm_plugin.worlds.wrappers.simulation_config import SimulationConfig
@@ -59,14 +59,14 @@ class Checks(Dialogue):
 
     Args:
         environment: the class under the verified one.
-        world: an instance of the verified one.
+        world: an instance of it.
         names: of the tools that are irreversible by the config or the world.
 
     Attributes:
         data: what the last call's observation is to say of its check; empty if there was none.
     """
 
-    def __init__(self, environment: type, world: Any, config: VerifyConfig, names: frozenset[str]) -> None:
+    def __init__(self, environment: type, world: Wrapper, config: VerifyConfig, names: frozenset[str]) -> None:
         asked = config.world_model or SimulationConfig(
             model=str(config.control)
         )  # a control is asked nothing by its text
@@ -309,11 +309,4 @@ class Checks(Dialogue):
 
 @lru_cache(maxsize=8)
 def _server(agent: AgentServer, process: int) -> Server:  # noqa: ARG001 - a fork has its own
-    return Server(
-        agent.url,
-        agent.model,
-        api_key_env=agent.api_key_env,
-        timeout=agent.timeout,
-        temperature=agent.temperature,
-        max_tokens=agent.max_tokens,
-    )
+    return Server(agent)

@@ -10,7 +10,10 @@ import pytest
 
 from support.environments import world
 from wm_plugin.data import Trajectory
+from wm_plugin.data.schema import Action
 from wm_plugin.errors import UserError
+from wm_plugin.hosting.episode import EpisodePort
+from wm_plugin.hosting.world import Wrapper, dress, layer_of, resets
 from wm_plugin.worlds import ENVIRONMENTS
 from wm_plugin.worlds.agents import play
 from wm_plugin.worlds.agents.scripted import scripted
@@ -19,7 +22,7 @@ from wm_plugin.worlds.kit.protocol import missing_columns, report, tool_methods,
 from wm_plugin.worlds.maze import MazeEnvironment
 from wm_plugin.worlds.specs import SPECS
 from wm_plugin.worlds.sql import SqlEnvironment
-from wm_plugin.worlds.wrappers.control import begin_turn, config_of, control_of, controlled, phase
+from wm_plugin.worlds.wrappers.control import config_of, control_of, controlled
 from wm_plugin.worlds.wrappers.control.failures import ERRORS
 from wm_plugin.worlds.wrappers.rewarded import rewarded
 from wm_plugin.worlds.wrappers.tags import in_tags
@@ -130,7 +133,7 @@ def test_a_call_that_fails_reaches_no_world():
         "control/calls": 1,
         "control/error": 1,
     }
-    assert "control/calls" not in environment.metrics  # which the world's own methods may write into
+    assert "control/calls" not in layer_of(environment, Wrapper).instance.metrics  # into which the world may write
 
 
 def test_what_the_world_refuses_is_refused():
@@ -145,7 +148,7 @@ def test_what_the_world_refuses_is_refused():
 def test_evaluations_are_left_alone_unless_asked():
     for more, perturbed in (({}, False), ({"evaluation": True}, True)):
         environment = failing(**more)()
-        with phase(training=False):
+        with resets(training=False):
             environment.reset(board=BOARD)
         assert (control_of(environment) is not None) is perturbed
         assert (environment.move("R") in TEXTS) is perturbed
@@ -156,7 +159,7 @@ def test_evaluations_are_left_alone_unless_asked():
 
 def test_the_strength_of_a_curriculum():
     environment = failing()()
-    with phase(strength=0.0):
+    with resets(strength=0.0):
         environment.reset(board=BOARD)
     assert environment.move("D") not in TEXTS
 
@@ -165,9 +168,9 @@ def test_with_a_reward_and_in_tags():
     config = {"perturbations": [{"name": "error", "turns": [1]}]}
     environment = in_tags(rewarded(controlled(MazeEnvironment, config), rescale=True))()
     assert "between <action> and </action>" in environment.reset(board="#####\n#A.G#\n#####")
-    begin_turn(environment)
+    EpisodePort(environment).turn(Action())
     assert environment.act("R; R") in TEXTS
-    begin_turn(environment)
+    EpisodePort(environment).turn(Action())
     assert environment.act("R; R") not in TEXTS
     assert environment.get_reward() == 1.0
     assert report(environment)["control/error"] == 1
@@ -303,7 +306,7 @@ def test_metrics_of_an_instance():
     environment = controlled(Own, {"perturbations": [{"name": "style"}]})()
     environment.reset()
     environment.act("x")
-    assert environment.metrics == {"mine": 4}
+    assert layer_of(environment, Wrapper).instance.metrics == {"mine": 4}
     assert report(environment)["mine"] == 4
     assert report(environment)["control/calls"] == 1
 
@@ -325,27 +328,29 @@ def test_what_a_tool_raises_is_an_observation_too():
     assert report(environment) == {"mine": 3, "control/calls": 2, "control/withhold": 0, "control/latency": 0}
 
 
-class Simulated(Own):
-    """As `simulated` makes them: it asks for the instructions itself."""
+class Told(Wrapper):
+    """As `Simulated` does: it asks for the instructions itself."""
 
-    _wm_simulated = True
+    is_simulated = True
 
-    def act(self, text: str) -> str:
-        """Act."""
-        control = control_of(self)
-        control.begin_turn()
-        return control.guard(text, control.plan("act"))
+    def reset(self, columns, start):
+        self.control = start.control
+        return super().reset(columns, start)
+
+    def call(self, tool, arguments):
+        self.control.begin_turn()
+        return self.control.guard(arguments["text"], self.control.plan(tool))
 
 
 def test_a_simulated_world_is_told_and_its_tools_are_its_own():
     entries = [{"name": "error", "rate": 1}, {"name": "withhold", "texts": ["Paris"]}]
-    environment = controlled(Simulated, {"perturbations": entries})()
+    environment = controlled(dress(Own, Told), {"perturbations": entries})()
     environment.reset()
-    begin_turn(environment)  # a host says so of every world
+    EpisodePort(environment).turn(Action())  # a host says so of every world
     assert control_of(environment).turn == 0
     assert environment.act("Error: not Paris") == "Error: not …"  # the call is told to fail, and shows nothing either
     assert report(environment)["control/withhold"] == 0
-    environment = controlled(Simulated, {"perturbations": entries[1:]})()
+    environment = controlled(dress(Own, Told), {"perturbations": entries[1:]})()
     environment.reset()
     assert environment.act("It is Paris") == "It is …"
     assert report(environment)["control/withhold"] == 1

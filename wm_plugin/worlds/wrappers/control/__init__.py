@@ -9,7 +9,7 @@ from wm_plugin.worlds.wrappers.control.config import ControlConfig
 from wm_plugin.worlds.wrappers.control.curriculum import Curriculum, Strength
 from wm_plugin.worlds.wrappers.control.episode import ControlEpisode, Plan
 from wm_plugin.worlds.wrappers.control.perturbations import PERTURBATIONS
-from wm_plugin.worlds.wrappers.control.worlds import begin_turn, config_of, control_of, controlled, phase
+from wm_plugin.worlds.wrappers.control.worlds import config_of, control_of, controlled
 
 __all__ = [
     "PERTURBATIONS",
@@ -18,9 +18,7 @@ __all__ = [
     "Curriculum",
     "Plan",
     "Strength",
-    "begin_turn",
     "config_of",
     "control_of",
     "controlled",
-    "phase",
 ]

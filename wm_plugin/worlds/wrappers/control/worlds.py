@@ -5,63 +5,38 @@
     'wm.control={perturbations: [{name: error, rate: 0.1}]}'                                              # verl
 
 A real world's answers are perturbed by rule. A call that fails does not reach the world, which neither moves on nor counts a
-turn, and so it can be tried again; all other calls are carried out as ever. A simulated world (`_wm_simulated`) is told instead:
-it asks `control_of` for the instructions.
+turn, and so it can be tried again; all other calls are carried out as ever. A simulated world is told instead.
 """
 
-import functools
 import hashlib
 import inspect
 import json
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
-from functools import lru_cache
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from wm_plugin.errors import UserError
-from wm_plugin.worlds.kit.protocol import is_over, tool_names
+from wm_plugin.hosting.world import Start, Wrapper, dress, is_over, layer_of, layers_of, options_of, tool_names
 from wm_plugin.worlds.wrappers.control.config import ControlConfig
 from wm_plugin.worlds.wrappers.control.episode import ControlEpisode, Plan
-
-_CONFIG, _EPISODE = "_wm_control_config", "_wm_control"
-_phase: ContextVar[tuple[bool, float]] = ContextVar("wm_control_phase", default=(True, 1.0))
-_inside: ContextVar[bool] = ContextVar("wm_control_inside", default=False)  # a tool may call another one of its world
 
 
 def config_of(environment: Any) -> ControlConfig | None:
     """The control of an environment or of its class; None if it has none."""
-    config: ControlConfig | None = getattr(environment, _CONFIG, None)
+    config: ControlConfig | None = options_of(environment, Controlled)
     return config
 
 
 def control_of(environment: Any) -> ControlEpisode | None:
     """The control of the episode that runs; None if its class has none, or the episode is left as it is."""
-    control: ControlEpisode | None = getattr(environment, _EPISODE, None)
-    return control
-
-
-def begin_turn(environment: Any) -> None:
-    """Tell a real world's control that the policy's next turn begins. A simulated world does so itself."""
-    control = control_of(environment)
-    if control is not None and not getattr(environment, "_wm_simulated", False):
-        control.begin_turn()
-
-
-@contextmanager
-def phase(*, training: bool = True, strength: float = 1.0) -> Iterator[None]:
-    """What hosts say of the episodes that are reset within: whether they are of a training, and a curriculum's factor of all
-    rates. Outside, every episode is under control, with a factor of 1."""
-    token = _phase.set((training, strength))
-    try:
-        yield
-    finally:
-        _phase.reset(token)
+    layer = layer_of(environment, Controlled)
+    return None if layer is None else layer.control
 
 
 def controlled(environment: type, config: ControlConfig | Mapping[str, Any]) -> type:
-    """A subclass of `environment` whose episodes are perturbed as `config` says. Everything else, its name included, is the
-    environment's. The figures of an episode (`protocol.report`) have the counts `control/calls` and `control/<name>`, too.
+    """The class of `environment` whose episodes are perturbed as `config` says.
+
+    `metrics` has the counts `control/calls` and `control/<name>`, too.
 
     Raises:
         UserError: the config does not fit, or names a tool that the environment does not have; or evaluations are to be
@@ -69,129 +44,87 @@ def controlled(environment: type, config: ControlConfig | Mapping[str, Any]) -> 
     """
     made = ControlConfig.from_mapping(config)
     made.check_tools(tool_names(environment), environment.__name__)
-    if made.evaluation and getattr(environment, "_wm_evaluates_for_real", False):
+    layers = layers_of(environment) if made.evaluation else ()
+    if any(kind.is_simulated and options.evaluation == "real" for kind, options, _ in layers):
         raise UserError(
             "control.evaluation is true, and evaluations play in the real world beside this simulation, which is not perturbed; "
             "write simulation.evaluation: simulated, or leave control.evaluation out"
         )
-    return _controlled(environment, made)
+    return dress(environment, Controlled, made)
 
 
-@lru_cache  # the same class each time a config is read
-def _controlled(environment: Any, config: ControlConfig) -> type:
-    irreversible = tuple(getattr(environment, "irreversible", ()))
+class Controlled(Wrapper):
+    """A world whose calls are perturbed by rule, or which is told of it where it is simulated."""
 
-    def begin(self: Any, arguments: tuple[Any, ...], columns: Mapping[str, Any]) -> None:
-        training, strength = _phase.get()
-        control = None
-        if training or config.evaluation:
-            row = _columns(environment, arguments, columns)
-            config.check_columns(row, environment.__name__)
-            control = ControlEpisode(config, _task(row), columns=row, strength=strength, irreversible=irreversible)
-        setattr(self, _EPISODE, control)
+    is_turn_aware = True
 
-    class Controlled(environment):  # type: ignore[misc]
-        def reset(self, *args: Any, **columns: Any) -> Any:
-            begin(self, args, columns)
-            return super().reset(*args, **columns)  # awaited by the host where it is a coroutine
+    def __init__(self, world: Wrapper, options: ControlConfig, environment: type) -> None:
+        super().__init__(world, options, environment)
+        self._tells = any(kind.is_simulated for kind, *_ in layers_of(environment))
+        self._irreversible = tuple(getattr(environment, "irreversible", ()))
+        self.control: ControlEpisode | None = None  # of the episode
 
-    if inspect.iscoroutinefunction(environment.reset):
-        plain: Any = Controlled.reset
+    def reset(self, columns: dict[str, Any], start: Start) -> Any:
+        self.control = None
+        if start.training or self.options.evaluation:
+            self.options.check_columns(columns, self.environment.__name__)
+            self.control = ControlEpisode(
+                self.options,
+                _task(columns),
+                columns=columns,
+                strength=start.strength,
+                irreversible=self._irreversible,
+            )
+        return self.world.reset(columns, replace(start, control=self.control))
 
-        async def reset(self: Any, *args: Any, **columns: Any) -> Any:
-            return await plain(self, *args, **columns)
+    def turn(self, action: Any, results: Sequence[str]) -> None:
+        if self.control is not None and not self._tells:
+            self.control.begin_turn()
+        self.world.turn(action, results)
 
-        Controlled.reset = reset  # type: ignore[method-assign]
-    Controlled.reset.__signature__ = inspect.signature(environment.reset)  # type: ignore[attr-defined]  # its columns
-    if not getattr(environment, "_wm_simulated", False):
-        for name in tool_names(environment):
-            setattr(Controlled, name, _perturbed(name, getattr(environment, name)))
-    for name in ("__name__", "__qualname__", "__module__", "__doc__"):
-        setattr(Controlled, name, getattr(environment, name))
-    for name, value in ((_CONFIG, config), (_EPISODE, None)):
-        setattr(Controlled, name, value)
-    return Controlled
-
-
-class _Begun(NamedTuple):
-    """A call under control. `answer` is there if it does not reach the world."""
-
-    control: ControlEpisode
-    plan: Plan
-    arguments: dict[str, Any]
-    answer: str | None
-
-
-def _perturbed(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
-    """A tool whose answers are perturbed by rule."""
-    signature = inspect.signature(method)
-
-    def before(self: Any, args: Any, kwargs: Any) -> _Begun | None:
-        """The call under control; None if it is not: a call that does not fit the tool is the host's to answer."""
-        control = control_of(self)
-        if control is None or _inside.get() or is_over(self):
-            return None
-        try:
-            arguments = dict(list(signature.bind(self, *args, **kwargs).arguments.items())[1:])
-        except TypeError:
-            return None
-        plan = control.plan(name)
+    def call(self, tool: str, arguments: dict[str, Any]) -> Any:
+        control = self.control
+        if control is None or self._tells or is_over(self.world):
+            return self.world.call(tool, arguments)
+        plan = control.plan(tool)
         text = control.failure(plan)
         if text is None and (page := control.next_page(plan, arguments)) is not None:
             text = control.perturbed(plan, page, page=True)
-        return _Begun(control, plan, arguments, text)
-
-    if inspect.iscoroutinefunction(method):
-
-        @functools.wraps(method)
-        async def awaited(self: Any, *args: Any, **kwargs: Any) -> Any:
-            begun = before(self, args, kwargs)
-            if begun is None:
-                return await method(self, *args, **kwargs)
-            if begun.answer is not None:
-                return begun.answer
-            try:
-                with _alone():
-                    answer = await method(self, *args, **kwargs)
-            except Exception as error:
-                raise begun.control.raised(begun.plan, error) from None
-            return begun.control.perturbed(begun.plan, str(answer), begun.arguments)
-
-        return awaited
-
-    @functools.wraps(method)
-    def tool(self: Any, *args: Any, **kwargs: Any) -> Any:
-        begun = before(self, args, kwargs)
-        if begun is None:
-            return method(self, *args, **kwargs)
-        if begun.answer is not None:
-            return begun.answer
+        if text is not None:  # the call does not reach the world
+            return text
         try:
-            with _alone():
-                answer = method(self, *args, **kwargs)
+            answer = self.world.call(tool, arguments)
         except Exception as error:
-            raise begun.control.raised(begun.plan, error) from None
-        return begun.control.perturbed(begun.plan, str(answer), begun.arguments)
+            raise control.raised(plan, error) from None
+        if inspect.isawaitable(answer):
+            return _awaited(answer, control, plan, arguments)
+        return control.perturbed(plan, str(answer), arguments)
 
-    return tool
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The world's, and the control's counts."""
+        return {**_metrics(self.world), **({} if self.control is None else self.control.figures)}
+
+    def notes(self, failed: bool) -> dict[str, Any]:
+        own: dict[str, Any] = {}
+        if self.control is not None:
+            own, self.control.data = self.control.data, {}
+        return {**self.world.notes(failed), **({} if failed else own)}
+
+    def about(self) -> dict[str, Any]:
+        own = {} if self.control is None else {"control": self.options.as_mapping()}
+        return {**self.world.about(), **own}
 
 
-@contextmanager
-def _alone() -> Iterator[None]:
-    token = _inside.set(True)
+async def _awaited(answer: Any, control: ControlEpisode, plan: Plan, arguments: dict[str, Any]) -> str:
     try:
-        yield
-    finally:
-        _inside.reset(token)
+        return control.perturbed(plan, str(await answer), arguments)
+    except Exception as error:
+        raise control.raised(plan, error) from None
 
 
-def _columns(environment: Any, arguments: tuple[Any, ...], columns: Mapping[str, Any]) -> dict[str, Any]:
-    """A row's columns by name, as `reset` is given them."""
-    try:
-        names = list(inspect.signature(environment.reset).parameters)[1:]
-    except ValueError as error:
-        raise UserError(f"{environment.__name__}.reset has no signature ({error})") from None
-    return {**dict(zip(names, arguments, strict=False)), **columns}
+def _metrics(world: Any) -> dict[str, float]:
+    return dict(getattr(world, "metrics", None) or {})
 
 
 def _task(columns: Mapping[str, Any]) -> str:

@@ -122,7 +122,7 @@ def test_a_value_that_nothing_tells_is_refused():
 
 def test_marks_are_read():
     grid = MARKS["grid"]
-    assert [(one.over, one.won) for one in map(grid.read, ("..P.!", "..A.!", "..P.>", "..A.>\n", "..P.!\n"))] == [
+    assert [(one.over, one.won) for one in map(grid.outcome, ("..P.!", "..A.!", "..P.>", "..A.>\n", "..P.!\n"))] == [
         (True, True),
         (True, False),
         (False, False),

@@ -11,9 +11,6 @@ from wm_plugin.data.prompts import load
 from wm_plugin.data.scores import NO_MODEL, real_valued, reward_arguments
 from wm_plugin.data.transitions import transitions_in
 from wm_plugin.errors import UserError
-from wm_plugin.lab.evaluation import measures
-from wm_plugin.lab.evaluation.prompt_family import check_family, write_family
-from wm_plugin.lab.evaluation.prompt_search import Search, split
 from wm_plugin.lab.evaluation.proposals import load_styles
 from wm_plugin.options import Number, Options, Whole, option
 from wm_plugin.untrusted import loads
@@ -71,6 +68,11 @@ def search_prompts(
     Raises:
         UserError: an option does not fit, or the folder is of another search.
     """
+    # these import torch, and `wm lab search-prompts --help` does not
+    from wm_plugin.lab.evaluation import measures
+    from wm_plugin.lab.evaluation.prompt_family import check_family, write_family
+    from wm_plugin.lab.evaluation.prompt_search import Search, split
+
     start, styles = load(options.prompts), load_styles(options.styles)
     arguments = reward_arguments(options.reward, options.reward_args, "--reward-args")
     family = out / f"{start.name}.yaml"

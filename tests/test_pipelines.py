@@ -95,7 +95,7 @@ def test_what_is_trained_on_several_gpus_is_written():
 
 def steps(calls):
     """The calls of `wm`, by what they do, without the program."""
-    return [call[3:] for call in calls if call[:3] == ["python", "-m", "wm_plugin.cli.main"]]
+    return [call[3:] for call in calls if call[:3] == ["python", "-m", "wm_plugin"]]
 
 
 def value(call, flag):
@@ -376,7 +376,7 @@ def test_the_table_of_worlds_is_made_in_order(tmp_path, host):
     modules = [call[0].removeprefix("wm_plugin.") for call in calls]
     data = ["lab.tiny.rollouts", "cli.main", "cli.main"]
     assert modules == ["lab.tiny", *data, *data, "lab.tiny.world_model", "lab.tiny.sim_table", "lab.tiny.serve"]
-    assert [call[1:3] for call in calls if call[0] == "wm_plugin.cli.main"] == [
+    assert [call[1:3] for call in calls if call[0] == "wm_plugin"] == [
         ["lab", "control"],
         ["data", "build"],
     ] * 2

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wm_plugin.hosting.episode import EpisodePort
-from wm_plugin.worlds.grid import GridEnvironment, dataset_rows
 from wm_plugin.hosting.figures import summary
+from wm_plugin.worlds.grid import GridEnvironment, dataset_rows
 
 
 def test_an_episode_has_the_figures_of_its_world_and_of_its_host():

@@ -95,7 +95,7 @@ def test_what_is_trained_on_several_gpus_is_written():
 
 def steps(calls):
     """The calls of `wm`, by what they do, without the program."""
-    return [call[3:] for call in calls if call[:3] == ["python", "-m", "wm_plugin.cli.main"]]
+    return [call[3:] for call in calls if call[:3] == ["python", "-m", "wm_plugin"]]
 
 
 def value(call, flag):
@@ -374,9 +374,9 @@ def test_the_table_of_worlds_is_made_in_order(tmp_path, host):
     arguments = ("--seeds", "2", "--out", str(work), "--x", "a b")
     calls = [call[2:] for call in calls_of(script, tmp_path, *arguments, WM_TINY_SERVER="")]
     modules = [call[0].removeprefix("wm_plugin.") for call in calls]
-    data = ["lab.tiny.rollouts", "cli.main", "cli.main"]
+    data = ["lab.tiny.rollouts", "wm_plugin", "wm_plugin"]
     assert modules == ["lab.tiny", *data, *data, "lab.tiny.world_model", "lab.tiny.sim_table", "lab.tiny.serve"]
-    assert [call[1:3] for call in calls if call[0] == "wm_plugin.cli.main"] == [
+    assert [call[1:3] for call in calls if call[0] == "wm_plugin"] == [
         ["lab", "control"],
         ["data", "build"],
     ] * 2

@@ -1,7 +1,7 @@
 # What the scripts of recipes share. A step whose result is there is not done again: after a failure the same command goes on.
 recipes=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
-wm() { python -m wm_plugin.cli.main "$@"; }
+wm() { python -m wm_plugin "$@"; }
 
 # what RWML leaves out: turns of invalid actions (paper), and episodes that the world lost (ours)
 rwml_filters=empty_actions,invalid_actions,environment_failures

@@ -26,7 +26,7 @@ wm_cpt_agentworld_tiny() {
 wm_sft_agentworld_tiny() {
   local judge='{"base_url": "http://127.0.0.1:8399/v1", "model": "judge"}'
   made "$work/one.jsonl" wm data expand $policy/rollouts.jsonl --turns one --out "$work/one.jsonl"
-  python -m wm_plugin.lab.tiny.judge python -m wm_plugin.cli.main data best "$work/one.jsonl" --prompts mcp --turn-information --n 3 \
+  python -m wm_plugin.lab.tiny.judge python -m wm_plugin lab best "$work/one.jsonl" --prompts mcp --turn-information --n 3 \
     --server http://127.0.0.1:8399/v1 --server-model reasoner --judge rubric \
     --judge-args "{\"server\": $judge, \"scale\": \"unit\"}" --compare reference --compare-args "{\"server\": $judge}" \
     --threshold 0.1 --host "$host" --out "$out" --tokenizer $policy --max-tokens 4096

@@ -29,7 +29,7 @@ def test_what_a_pipeline_says_to_the_trainer_is_read(name, sets):
         if step.loops.get("seed", "0") != "0":
             continue
         for command in step.commands:
-            starts = [("wm", "train"), ("wm_plugin.cli.main", "train"), ("-m", "wm_plugin.trl.train")]
+            starts = [("wm", "train"), ("wm_plugin", "train"), ("-m", "wm_plugin.trl.train")]
             trainers = [place for place in range(1, len(command)) if command[place - 1 : place + 1] in starts]
             if not trainers:
                 continue
@@ -56,7 +56,7 @@ def _rows(value):
 
 def run(folder, *sets, name="rwml_rl_tiny"):
     words = [word for one in sets for word in ("--set", one)]
-    command = [sys.executable, "-m", "wm_plugin.cli.main", "lab", "pipeline", name, "--out", "out", "--json", *words]
+    command = [sys.executable, "-m", "wm_plugin", "lab", "pipeline", name, "--out", "out", "--json", *words]
     return subprocess.Popen(
         command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )

@@ -37,8 +37,8 @@ def calls(step):
         words = list(command)
         if "wm" in words:
             yield words[words.index("wm") + 1 :]
-        elif "wm_plugin.cli.main" in words:
-            yield words[words.index("wm_plugin.cli.main") + 1 :]
+        elif "wm_plugin" in words:
+            yield words[words.index("wm_plugin") + 1 :]
 
 
 @pytest.mark.parametrize(("name", "host", "sets"), CASES)

@@ -257,7 +257,7 @@ def _program(command: Sequence[str], programs: str) -> list[str]:
     """A command whose program is that of this interpreter, where there is one of that name."""
     first, *rest = command
     if first == "wm":
-        return [sys.executable, "-m", "wm_plugin.cli.main", *rest]
+        return [sys.executable, "-m", "wm_plugin", *rest]
     if first == "python":
         return [sys.executable, *rest]
     beside = os.path.join(programs, first)

@@ -5,6 +5,7 @@ worlds with a board say it in their symbols; of any other world, name the texts.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from wm_plugin.options import Options, option
 
@@ -15,7 +16,7 @@ _LARGEST = 1e100  # a reward; sums and squares of many stay within a float's ran
 class Marks(Options):
     """The texts to read outcomes by; "" where a world says no such thing."""
 
-    example = "{over: …, won: …, lacks: …, reward: …}"
+    example: ClassVar[str] = "{over: ..., won: ..., lacks: ..., reward: ...}"
 
     over: str = option("An episode is over where an observation ends in this text.", default="")
     won: str = option(

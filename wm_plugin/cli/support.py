@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from wm_plugin.worlds.simulated_world import SimulatedWorld
     from wm_plugin.worlds.worlds import World
 
-T = TypeVar("T", bound=Options)
+T = TypeVar("T")
+Model = TypeVar("Model", bound=Options)
 
 
 def search_here() -> None:
@@ -74,7 +75,7 @@ def read_yaml(path: str, flag: str) -> Any:
         raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
 
 
-def read_block(path: str, flag: str, key: str, model: type[T]) -> T:
+def read_block(path: str, flag: str, key: str, model: type[Model]) -> Model:
     """What a file says, by itself or under `key`.
 
     Args:

@@ -125,9 +125,9 @@ def _without_aliases(model: type[Options], values: Mapping[str, Any], where: str
 
 def user_error(model: type[Options], error: ValidationError, values: Any, where: str) -> UserError:
     """The first mistake that pydantic found, in one line."""
-    mistakes = error.errors(include_url=False)
+    found_errors = error.errors(include_url=False)
     # a misspelt field explains why another one is missing
-    first = next((one for one in mistakes if one["type"] == "extra_forbidden"), mistakes[0])
+    first = next((one for one in found_errors if one["type"] == "extra_forbidden"), found_errors[0])
     path, field = where, None  # what the error is in: its name, and the field that it is of
     owner: type[Options] | None = model
     parent, found, consumed = where, values, False

@@ -23,7 +23,7 @@ from cyclopts.exceptions import (
 )
 
 from wm_plugin.cli import output as printing
-from wm_plugin.errors import UserError, nearest
+from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.options import Options, members, user_error
 from wm_plugin.registry import import_object
 from wm_plugin.runtime.command import exit_code, output
@@ -222,7 +222,9 @@ def _misfit(error: ValidationError, argument: Argument) -> UserError:
     if first["loc"] and text.startswith(field := str(first["loc"][0])):
         text = f"--{field.replace('_', '-')}{text.removeprefix(field)}"
     found = first["input"]
-    return UserError(text.replace(f" is {found!r}", f" is {found}", 1) if isinstance(found, str) else text)
+    if isinstance(found, str):
+        text = text.replace(f" is {shown(found)}", f" is {found}", 1)
+    return UserError(text)
 
 
 def _version() -> str:

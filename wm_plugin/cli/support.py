@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from wm_plugin.worlds.worlds import World
 
 T = TypeVar("T")
-Model = TypeVar("Model", bound=Options)
+Block = TypeVar("Block", bound=Options)
 
 
 def search_here() -> None:
@@ -75,15 +75,14 @@ def read_yaml(path: str, flag: str) -> Any:
         raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
 
 
-def read_block(path: str, flag: str, key: str, model: type[Model]) -> Model:
-    """What a file says, by itself or under `key`.
+def read_block(path: str, flag: str, key: str, model: type[Block]) -> Block:
+    """Read options from a file that has them by themselves or under `key`.
 
     Args:
         flag: the flag that names the file.
-        model: the block's options, such as `ControlConfig`.
 
     Raises:
-        UserError: the file cannot be read or is no YAML, or as from the model; the message names the file.
+        UserError: the file cannot be read, is not YAML, or a value does not fit; the message names the file.
     """
     values = read_yaml(path, flag)
     if isinstance(values, dict) and key in values:  # no block has its own name among its keys

@@ -93,7 +93,7 @@ class SimulationConfig(Options):
         write="a list of texts",
     )
     scenarios: bool = option(
-        "Whether rows are those of wm data scenarios, which bring their own initial state.", default=False
+        "Whether rows are those of wm lab scenarios, which bring their own initial state.", default=False
     )
     worlds: Names | None = option(
         "Which of several environments are simulated, by their names; null: all.", default=None

@@ -1,7 +1,7 @@
 """Does the validation reward rise when the tiny recipes train with RwmlReward? A seed has a model and tasks of its own.
 
 Runs the recipe rwml_<algorithm>_tiny of the host whose environment this is, in the world sql after rwml_sft_tiny,
-which is scored by ROUGE, and in textworld as `wm pipeline rwml_tiny`, which is scored by embeddings. Adds each run, as it ends,
+which is scored by ROUGE, and in textworld as `wm lab pipeline rwml_tiny`, which is scored by embeddings. Adds each run, as it ends,
 to benchmarks/results/rwml_tiny.json, and writes the tables of all that are there, benchmarks/results/rwml_tiny.md, anew.
 
     python benchmarks/rwml_tiny.py --host trl --seeds 1 2 3
@@ -62,7 +62,7 @@ rounded to 0.2; no embedding is asked for, as only a tool answers. textworld: wh
 nothing is trained on, scored by the embeddings of all-MiniLM-L6-v2: 1 if 1 − cosine < 0.8, else 0. That threshold is loose: the
 paper's, for a model of 7B parameters, is 0.2, which a character model of 0.16M meets in one prediction of a thousand, so that
 nothing could be learnt from it. 0.8 follows from the easy filter by the paper's rule. The rows are what
-`wm pipeline rwml_tiny` leaves. A seed is that of the model, the tasks, the actions, the warm start and the training.
+`wm lab pipeline rwml_tiny` leaves. A seed is that of the model, the tasks, the actions, the warm start and the training.
 Settings were chosen on seed 100, which is not here; every other seed that was run is.
 
 Standard errors are over transitions, that of the rise is paired. Greedy is the same without sampling: what rises there is no

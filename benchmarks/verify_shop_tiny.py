@@ -1,9 +1,9 @@
 """Checks before purchases by a tiny world model, beside controls that know nothing or everything: the tables of several seeds.
 
-Reads what `wm pipeline verify_shop_tiny` left in runs/verify_shop_tiny, run with --set seed=0, 1 and 2; writes
+Reads what `wm lab pipeline verify_shop_tiny` left in runs/verify_shop_tiny, run with --set seed=0, 1 and 2; writes
 benchmarks/results/verify_shop_tiny.json and .md.
 
-    for seed in 0 1 2; do wm pipeline verify_shop_tiny --set seed=$seed; done
+    for seed in 0 1 2; do wm lab pipeline verify_shop_tiny --set seed=$seed; done
     python benchmarks/verify_shop_tiny.py
 """
 
@@ -28,7 +28,7 @@ and 50 checks an episode, by a world model of 1M parameters that was trained fro
 fail, and by controls in its place: `refuse` (always), `coin`, and `oracle` (the real shop). To accept always is a budget of 0. A
 purchase that is refused brings the shopper back to the search page, where it begins anew: each attempt succeeds as often as
 the first one, so that to be refused helps nobody by itself. The seed is that of the tasks, the shopper's draws, the model and
-its training. `wm pipeline verify_shop_tiny` (and with `--set seed=1`, `--set seed=2`), then
+its training. `wm lab pipeline verify_shop_tiny` (and with `--set seed=1`, `--set seed=2`), then
 `python benchmarks/verify_shop_tiny.py`.
 
 Written down before the run. Question: does the world model's word bring more than a control's that knows nothing, at the same

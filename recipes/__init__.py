@@ -9,7 +9,7 @@ import yaml
 HERE = Path(__file__).parent
 _START = """# Recipes
 
-`recipes/HOST/run.sh NAME` makes what a recipe needs, and trains it; `wm pipeline NAME` runs one of several steps
+`recipes/HOST/run.sh NAME` makes what a recipe needs, and trains it; `wm lab pipeline NAME` runs one of several steps
 ([docs/pipelines.md](../docs/pipelines.md)). Further arguments are the trainer's, and override the YAML;
 [launch.sh](launch.sh) has those that both hosts share. With 8 GPUs goes vLLM; tiny recipes of verl run from a checkout. The lines
 come from the files: `python -m wm_plugin.recipes` prints this page.
@@ -52,7 +52,7 @@ def page() -> str:
     rows: dict[tuple[str, ...], list[str]] = {}
     for one in read():
         place = one.config.relative_to(HERE).as_posix()
-        name = f"`wm pipeline {one.name}`" if place.startswith("pipelines") else f"`{one.name}`"
+        name = f"`wm lab pipeline {one.name}`" if place.startswith("pipelines") else f"`{one.name}`"
         key = (name, one.system, one.algorithm, one.needs, one.run_here)
         rows.setdefault(key, []).append(f"[{one.host}]({place})")
     lines = (

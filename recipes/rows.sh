@@ -21,7 +21,7 @@ build() { wm data build "$1" --host "$host" --out "$rows" "${@:2}"; } # SOURCE F
 
 # best SOURCE SERVER FLAG...: the best of three outputs of a reasoning model, by an independent judge, as rows of SFT
 best() {
-  wm data best "$1" --turn-information --n 3 --server "$2" --judge rubric --judge-args "{\"server\": $judge, \"scale\": \"unit\"}" \
+  wm lab best "$1" --turn-information --n 3 --server "$2" --judge rubric --judge-args "{\"server\": $judge, \"scale\": \"unit\"}" \
     --compare reference --compare-args "{\"server\": $judge}" --host $host --out "$rows" "${@:3}"
 }
 
@@ -165,10 +165,10 @@ needs_of_predictions() {
       data=runs/agentworld/data
       domains=("${domains[@]/#/runs/agentworld/}")
       for part in train test; do
-        made "$data/$part.$end" wm data mix "${domains[@]/%//data/$part.$end}" --count all --out "$data/$part.$end"
+        made "$data/$part.$end" wm lab mix "${domains[@]/%//data/$part.$end}" --count all --out "$data/$part.$end"
       done
       ;;
-    *) [ -n "$data" ] || data=runs/${name%_g?po}/data ;; # `wm pipeline rwml_rl` has made them
+    *) [ -n "$data" ] || data=runs/${name%_g?po}/data ;; # `wm lab pipeline rwml_rl` has made them
   esac
 }
 

@@ -14,7 +14,7 @@ from trl.scripts import sft
 
 from support.pipelines import variants
 from support.scripts import RECIPES, trl_words
-from wm_plugin.cli.pipeline import shipped
+from wm_plugin.lab.pipelines.shipped import shipped
 from wm_plugin.hosting import config_file
 from wm_plugin.lab.evaluation.measures import read_result
 from wm_plugin.lab.pipelines import expand, read
@@ -61,7 +61,7 @@ def test_what_a_pipeline_says_to_the_trainer_is_read(name, sets):
 
 def run(folder, *sets, name="rwml_rl_tiny"):
     words = [word for one in sets for word in ("--set", one)]
-    command = [sys.executable, "-m", "wm_plugin.cli.main", "pipeline", name, "--out", "out", "--json", *words]
+    command = [sys.executable, "-m", "wm_plugin.cli.main", "lab", "pipeline", name, "--out", "out", "--json", *words]
     return subprocess.Popen(
         command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )

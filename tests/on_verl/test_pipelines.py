@@ -7,8 +7,8 @@ pytest.importorskip("verl")
 from support.pipelines import hosts, variants
 from support.scripts import verl_words
 from support.verl_recipes import composed
-from wm_plugin.cli.pipeline import shipped
 from wm_plugin.lab.pipelines import expand, read
+from wm_plugin.lab.pipelines.shipped import shipped
 
 VARIANTS = [(name, sets) for name in sorted(shipped()) if len(hosts(name)) > 1 for sets in variants(name)]
 

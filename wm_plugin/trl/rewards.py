@@ -21,7 +21,6 @@ from typing import Any
 from wm_plugin.errors import UserError, shown
 from wm_plugin.rewards.hosted import HostedReward, RewardError, short_name
 from wm_plugin.rewards.make import make
-from wm_plugin.rewards.rule_truth import ROWS, check_rules, rules_of
 
 logger = logging.getLogger(__name__)
 
@@ -106,6 +105,8 @@ def check_truth(functions: Any, dataset: Any, *, warns: bool = True) -> None:
     Raises:
         UserError: rules hold for none.
     """
+    from wm_plugin.rewards.rule_truth import ROWS, check_rules, rules_of
+
     for function in functions if isinstance(functions, list) else [functions]:
         rules = rules_of(getattr(function, "reward", None))
         if rules is None or dataset is None:
@@ -159,14 +160,20 @@ def _name(spec: Any) -> str:
     return str(getattr(path, "__name__", type(path).__name__))
 
 
-def _ready_made(path: str, name: str, **kwargs: Any) -> RewardFunction:
-    return as_reward_function({"path": path, "kwargs": {"tag": "next_state", **kwargs}}, name=name)
+READY_MADE: dict[str, dict[str, Any]] = {  # for reward_funcs: wm_plugin.trl.rewards.rouge
+    "exact": {"path": "exact"},
+    "word_f1": {"path": "word_f1"},
+    "rouge": {"path": "rouge"},
+    "rules": {"path": "rules"},
+    # RWML's reward for tool results; its other half needs a model
+    "rwml_tools": {"path": "rouge", "kwargs": {"step": 0.2}},
+}
 
 
-exact = _ready_made("exact", "exact")
-word_f1 = _ready_made("word_f1", "word_f1")
-rouge = _ready_made("rouge", "rouge")
-rules = _ready_made("rules", "rules")
-rwml_tools = _ready_made(
-    "rouge", "rwml_tools", step=0.2
-)  # RWML's reward for tool results; its other half needs a model
+def __getattr__(name: str) -> Any:
+    if name not in READY_MADE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    spec = READY_MADE[name]
+    made = as_reward_function({**spec, "kwargs": {"tag": "next_state", **spec.get("kwargs", {})}}, name=name)
+    globals()[name] = made
+    return made

@@ -18,15 +18,14 @@ from trl import GRPOTrainer
 from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.hosting import hooks
 from wm_plugin.hosting.hooks import Hook
+from wm_plugin.hosting.world import layers_of, missing_columns, tool_names
 from wm_plugin.objectives import EchoConfig
 from wm_plugin.objectives.guard import GuardConfig
 from wm_plugin.tokens.tokenizer import is_missing_folder
 from wm_plugin.trl import _compat
 from wm_plugin.trl.config import WorldModelGRPOConfig
 from wm_plugin.trl.versions import ASYNC_GONE, SUPPORTED, of_release, untested
-from wm_plugin.worlds.kit.protocol import missing_columns, tool_names
 from wm_plugin.worlds.wrappers.annealing import TurnBudget
-from wm_plugin.worlds.wrappers.control import Strength, config_of
 from wm_plugin.worlds.wrappers.tags import takes_tags
 
 logger = logging.getLogger(__name__)
@@ -440,23 +439,30 @@ def check_turn_budget(trainer: Any, argument: TurnBudget | None) -> TurnBudget |
     return budget
 
 
-def check_control(trainer: Any) -> Strength | None:
-    """The factor of the rates of a run's perturbations, if its environments have a curriculum.
+def check_control(trainer: Any) -> Any:
+    """Return the factor of the rates of a run's perturbations (a `Strength`), if its environments have a curriculum.
 
     Raises:
         UserError: they have several.
     """
-    configs = [config_of(environment) for environment in _compat.all_environments(trainer)]
-    curricula = {config.curriculum for config in configs if config is not None and config.curriculum is not None}
+    curricula = {one for environment in _compat.all_environments(trainer) for one in _curricula(environment)}
     if len(curricula) > 1:
         raise UserError("the environments' controls have different curricula; write one control for all of them")
-    return Strength(curricula.pop()) if curricula else None
+    if not curricula:
+        return None
+    from wm_plugin.worlds.wrappers.control import Strength
+
+    return Strength(curricula.pop())
+
+
+def _curricula(environment: Any) -> list[Any]:
+    options = [options for _, options, _ in layers_of(environment)]
+    return [one.curriculum for one in options if getattr(one, "curriculum", None) is not None]
 
 
 def check_no_curriculum(factories: Any) -> None:
     """Raise a UserError if an environment of the asynchronous trainer has a curriculum."""
-    configs = map(config_of, factories.values() if isinstance(factories, dict) else [factories])
-    if any(config is not None and config.curriculum is not None for config in configs):
+    if any(map(_curricula, factories.values() if isinstance(factories, dict) else [factories])):
         raise UserError(
             "control.curriculum changes while the policy trains, and the rollouts of AsyncGRPOTrainer are made in a process that "
             "is not told; leave it out, or use WorldModelGRPOTrainer"

@@ -27,8 +27,8 @@ from wm_plugin.data.host_dumps import COLUMN, EVERY, save
 from wm_plugin.errors import UserError
 from wm_plugin.hosting.config import read_field
 from wm_plugin.hosting.episode import EpisodePort, end_together
+from wm_plugin.hosting.figures import summary
 from wm_plugin.hosting.world import resets
-from wm_plugin.lab.agents.lookahead_values import LookAheadConfig
 from wm_plugin.objectives.echo import EchoConfig, count_tokens
 from wm_plugin.objectives.empty_batches import EmptyBatchMonitor, Tally
 from wm_plugin.objectives.metrics import learn_tools
@@ -36,14 +36,13 @@ from wm_plugin.objectives.weigh import weigh, without_variance
 from wm_plugin.rewards.empty import EmptyRewardMonitor
 from wm_plugin.tokens.chat import Chat, make_locator
 from wm_plugin.tokens.spans import SPAN_FIELD, ContentLocator, Ending, SpanError, ToolBlock, token_weights
-from wm_plugin.trl import _compat, look_ahead, optimizers, sharding, support, tags
+from wm_plugin.trl import _compat, optimizers, sharding, support, tags
 from wm_plugin.trl.callbacks import EndCallback, StrengthCallback, TurnBudgetCallback
 from wm_plugin.trl.config import WorldModelGRPOConfig
 from wm_plugin.trl.refill import Prompts, groups_to_sample, join, move, split
 from wm_plugin.trl.rewards import check_truth
 from wm_plugin.trl.rollout import Rollouts, Turns, as_text, called, parsing_within_bounds, unanswered
 from wm_plugin.trl.term import TermMixin, nothing_asked, resolve
-from wm_plugin.worlds.metrics import summary
 from wm_plugin.worlds.wrappers.annealing import TurnBudget
 from wm_plugin.worlds.wrappers.tags import REMINDER, TOOL, begins_to_think
 
@@ -61,7 +60,7 @@ class WorldModelMixin(TermMixin, _Host):
     With `coeff` 0 for the whole run, loss, gradients, parameters and random numbers are those of the host, bit by bit; the
     environment tokens' NLL is still measured and logged. Without any configuration that is not measured either, and a warning
     says so. What episodes in an `environment_factory`'s environments look like is always logged, as `wm/env/...` (see
-    `wm_plugin.worlds.metrics`).
+    `wm_plugin.hosting.figures`).
 
     Args:
         world_model: the objective. The `echo_*` fields of a `WorldModelGRPOConfig` are the same thing; giving both is an error.
@@ -74,7 +73,7 @@ class WorldModelMixin(TermMixin, _Host):
 
     _sync_tool_dicts: list[Any]  # the host's, {name: tool} of each completion
     _async_tool_dicts: list[Any]
-    _wm_ahead: Mapping[str, LookAheadConfig] = MappingProxyType({})  # of evaluation sets, by name
+    _wm_ahead: Mapping[str, Any] = MappingProxyType({})  # of evaluation sets, by name
 
     def __init__(
         self,
@@ -109,6 +108,8 @@ class WorldModelMixin(TermMixin, _Host):
         if self._wm_budget is not None:
             self.add_callback(TurnBudgetCallback(self._wm_budget))
         if self._wm_ahead:
+            from wm_plugin.trl import look_ahead
+
             look_ahead.check(self, self._wm_ahead)
         self._wm_strength = support.check_control(self)
         if self._wm_strength is not None:
@@ -224,6 +225,8 @@ class WorldModelMixin(TermMixin, _Host):
             return super()._generate_single_turn(prompt_ids, *args, **kwargs)
         limit, taken = self.max_tool_calling_iterations, self._wm_rollouts.turns_taken
         self._wm_rollouts.turns_taken += 1
+        from wm_plugin.trl import look_ahead
+
         return look_ahead.turns(self, ahead, prompt_ids, limit and limit - taken), None
 
     def _get_tool_suffix_ids(self, tool_messages: list[dict[str, Any]]) -> list[int]:

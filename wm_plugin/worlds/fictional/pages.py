@@ -94,8 +94,8 @@ def _all(tables: Tables, rng: random.Random) -> Iterator[tuple[str, str, tuple[L
         for other in entity.relations:
             yield from _lists(tables, name, other)
     for document in spec.documents:
-        texts = document.text.strip().splitlines()
-        yield document.title, "document", tuple(Line(text) for text in texts if text.strip())
+        written = document.text.strip().splitlines()
+        yield document.title, "document", tuple(Line(line) for line in written if line.strip())
 
 
 def _lists(tables: Tables, name: str, other: str) -> Iterator[tuple[str, str, tuple[Line, ...]]]:

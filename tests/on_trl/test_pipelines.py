@@ -14,10 +14,10 @@ from trl.scripts import sft
 
 from support.pipelines import variants
 from support.scripts import RECIPES, trl_words
-from wm_plugin.lab.pipelines.shipped import shipped
 from wm_plugin.hosting import config_file
 from wm_plugin.lab.evaluation.measures import read_result
 from wm_plugin.lab.pipelines import expand, read
+from wm_plugin.lab.pipelines.shipped import shipped
 from wm_plugin.trl import train
 
 QUICK = ("seeds=0", "steps=2", "sft_steps=2", "wm_steps=2", "k=1", "boards=16", "episodes=16", "start=--random")

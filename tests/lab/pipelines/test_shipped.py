@@ -13,11 +13,11 @@ import pytest
 from support.pipelines import hosts, variants
 from support.scripts import RECIPES, listed
 from wm_plugin.cli.main import main, parse
-from wm_plugin.lab.pipelines.shipped import shipped
 from wm_plugin.errors import UserError
 from wm_plugin.lab.evaluation.measures import Evaluation, Measure, write_result
 from wm_plugin.lab.pipelines import expand, read
 from wm_plugin.lab.pipelines.engine import check_inputs, chosen
+from wm_plugin.lab.pipelines.shipped import shipped
 
 METHODS = ("baselines", "early_experience", "echo_alpha", "lwm_warm_up", "rwml_rl", "sim_rl", "word2world")
 OTHERS = ("consistency_tiny", "rwml_tiny", "sql_135m", "verify_shop_tiny")

@@ -38,7 +38,6 @@ ALLOWED = {
     "worlds/forth/__init__.py": OURS,
     "worlds/shop/goods.py": OURS,
     "worlds/sql/databases.py": OURS,
-    "worlds/wrappers/verify_config.py": OURS,
 }
 
 

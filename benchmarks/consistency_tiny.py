@@ -1,6 +1,6 @@
 """Tables of consistency (Real, WM, W2R, CR) of small world models, before and after their training, from the runs that are there.
 
-Collects what `wm pipeline consistency_tiny` left in runs/consistency_tiny, and writes
+Collects what `wm lab pipeline consistency_tiny` left in runs/consistency_tiny, and writes
 benchmarks/results/consistency_tiny.json and, from it, consistency_tiny.md. Runs that are in the file and not in the folder stay.
 
     wm lab pipeline consistency_tiny && wm lab pipeline consistency_tiny --set which=scienceworld_135m
@@ -26,7 +26,7 @@ KEY = ("world", "size", "seed", "when")
 KEPT = ("prompts", "world_context", "max_turns", "seed")  # of an evaluation's settings
 INTRODUCTION = """\
 Consistency (Word2World) of small world models on TextWorld and ScienceWorld, before and after a short SFT on a CPU, by
-`wm pipeline consistency_tiny`; `python benchmarks/consistency_tiny.py` writes this. *tiny* has 1M parameters and starts
+`wm lab pipeline consistency_tiny`; `python benchmarks/consistency_tiny.py` writes this. *tiny* has 1M parameters and starts
 from random weights, *135m* is SmolLM2-135M-Instruct. They are trained for some minutes on rollouts of an expert and a wanderer,
 which then are the agents here. Both look into their environment, so that in the world model they take the actions of their real
 episodes: CR then says only whether the world model ends episodes too early. *same* says more: the share of episodes in which

@@ -1,7 +1,7 @@
 """Does the validation reward rise when the tiny recipes train with RwmlReward? A seed has a model and tasks of its own.
 
 Runs the recipe rwml_<algorithm>_tiny of the host whose environment this is, in the world sql after rwml_sft_tiny,
-which is scored by ROUGE, and in textworld as `wm lab pipeline rwml_tiny`, which is scored by embeddings. Adds each run, as it ends,
+which is scored by ROUGE, and in textworld as `wm lab pipeline rwml_tiny`, by embeddings. Adds each run, as it ends,
 to benchmarks/results/rwml_tiny.json, and writes the tables of all that are there, benchmarks/results/rwml_tiny.md, anew.
 
     python benchmarks/rwml_tiny.py --host trl --seeds 1 2 3

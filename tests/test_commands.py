@@ -79,7 +79,7 @@ def test_pages_name_recipes_and_pipelines_that_there_are(page):
     text = page.read_text()
     for host, name in re.findall(r"recipes/(trl|verl)/run\.sh ([a-z]\w+)", text):
         assert name in listed(host), name
-    for name in re.findall(r"wm pipeline (\w+_\w+)", text):
+    for name in re.findall(r"wm lab pipeline (\w+_\w+)", text):
         assert name in shipped(), name
     for path in re.findall(r"\brecipes/[\w./]+\w", text):
         assert "HOST" in path or (ROOT / path).exists(), path

@@ -12,7 +12,7 @@ def train(*arguments: str) -> int:
             with output():
                 print(help_text(), end="")
             return 0
-        import wm_plugin.trl  # noqa: F401 - it says what to install
+        import wm_plugin.trl  # without trl this says what to install  # noqa: F401
         from wm_plugin.hosting import config_file
 
         config_file.split([argument for argument in arguments if argument != "--json"])

@@ -51,8 +51,7 @@ def test_each_call_has_flags_that_there_are_and_each_step_needs_what_it_reads(na
     for step in steps_of(name, host, sets):
         for words in calls(step):
             seen += 1
-            if words[0] != "train":  # which on_trl/test_pipelines.py reads
-                parse(words)
+            parse(words)
         for command in step.commands:
             for place, word in enumerate(command):
                 assert not re.search(r"(?<!\$)\{@?[a-z_]+\}", word), word

@@ -10,7 +10,7 @@ HERE = Path(__file__).parent
 _START = """# Recipes
 
 `recipes/HOST/run.sh NAME` makes what a recipe needs, and trains it; `wm lab pipeline NAME` runs one of several steps
-([docs/pipelines.md](../docs/pipelines.md)). Further arguments are the trainer's, and override the YAML;
+([pipelines](../docs/evaluation.md#pipelines)). Further arguments are the trainer's, and override the YAML;
 [launch.sh](launch.sh) has those that both hosts share. With 8 GPUs goes vLLM; tiny recipes of verl run from a checkout. The lines
 come from the files: `python -m wm_plugin.recipes` prints this page.
 

@@ -123,7 +123,7 @@ def test_the_examples_of_the_docs_run(page, tmp_path, monkeypatch):
             exec(code, {"__name__": "__main__"})
 
 
-SIMULATION = next(page for page in DOCS if page.stem == "simulation")
+SIMULATION = next(page for page in DOCS if page.stem == "agentworld")
 
 
 def yaml_examples():

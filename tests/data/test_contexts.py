@@ -121,7 +121,7 @@ def test_a_file_of_yaml_and_the_same_of_json(tmp_path):
 
 
 def test_the_example_of_the_page_is_read(tmp_path):
-    page = Path(__file__).parents[2] / "docs" / "simulate.md"
+    page = Path(__file__).parents[2] / "docs" / "word2world.md"
     (tmp_path / "c.yaml").write_text(page.read_text().split("```yml\n")[1].split("```")[0])
     contexts = load_contexts(tmp_path / "c.yaml")
     assert set(contexts.fields["airline/17"]) == set(HIDDEN)

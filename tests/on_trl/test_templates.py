@@ -1,4 +1,4 @@
-"""Results of tools in the chat template of every family: which tokens are theirs, and the table of docs/templates.md."""
+"""Results of tools in the chat template of every family: which tokens are theirs, and the table of docs/trl.md."""
 
 import pytest
 import trl

@@ -38,7 +38,7 @@ def taken(command: Command):
 @pytest.fixture(autouse=True)
 def desk(tmp_path, monkeypatch):
     """The file that a page makes before it names it."""
-    page = (ROOT / "docs" / "simulation.md").read_text()
+    page = (ROOT / "docs" / "agentworld.md").read_text()
     (text,) = [block for block in re.findall(r"```yaml\n(.*?)```", page, flags=re.S) if block.startswith("# desk.yaml")]
     (tmp_path / "desk.yaml").write_text(text)
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""The chat templates of model families, results of tools that are hard to follow, and the table of docs/templates.md.
+"""The chat templates of model families, results of tools that are hard to follow, and the table of docs/trl.md.
 
 The templates are those that TRL ships (Apache-2.0), kept here because verl's environment cannot have TRL beside it.
 `python -m support.templates_on_trl` and `python -m support.templates_on_verl` write their columns of the table.
@@ -24,7 +24,7 @@ from wm_plugin.tokens.spans import SpanError
 RELEASE = "1.16.0"  # of TRL
 FILE = Path(__file__).parent / "chat_templates.json.xz"
 TEMPLATES: dict[str, str] = json.loads(lzma.decompress(FILE.read_bytes())) if FILE.exists() else {}
-DOCS = Path(__file__).parents[2] / "docs" / "templates.md"
+DOCS = Path(__file__).parents[2] / "docs" / "trl.md"
 COLUMNS = ("trl", "verl")  # of the table
 
 

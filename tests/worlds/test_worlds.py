@@ -157,7 +157,7 @@ def test_what_is_missing_is_said_with_the_way_to_get_it() -> None:
         "the program no-such-program",
     ]
     assert Needs(None, ("json.no_such",)).missing() == [
-        "json.no_such (no extra brings it: docs/environments.md says how to get it)"
+        "json.no_such (no extra brings it: docs/worlds.md says how to get it)"
     ]
 
 

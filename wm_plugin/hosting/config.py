@@ -63,7 +63,7 @@ class RunConfig(Options):
     )
     control: _block("control", f"{_WRAPPERS}.control.config:ControlConfig") = option(  # type: ignore[valid-type]
         "Perturbations of what training episodes show: {perturbations: [{name: error, rate: 0.1}], seed: 0, curriculum: {by: "
-        "step, steps: 200}}. docs/control.md lists them.",
+        "step, steps: 200}}. docs/agentworld.md lists them.",
         default=None,
     )
     verify: _block("verify", f"{_WRAPPERS}.verify_config:VerifyConfig") = option(  # type: ignore[valid-type]
@@ -87,7 +87,7 @@ class RunConfig(Options):
     )
     look_ahead: Annotated[dict[str, Any] | None, BeforeValidator(_sets), Parsed] = option(
         "Evaluation sets whose episodes the policy plays looking ahead with itself, each with fields of LookAheadConfig: "
-        "{held_out: {continuations: 16, depth: 6, marks: {over: '!', won: P}}} (docs/lookahead.md).",
+        "{held_out: {continuations: 16, depth: 6, marks: {over: '!', won: P}}} (docs/evaluation.md).",
         default=None,
         write="a mapping, e.g. {held_out: {continuations: 16, depth: 6}}",
     )

@@ -26,7 +26,7 @@ class Needs:
 
     def missing(self) -> list[str]:
         """Return what is not installed, each with how to get it."""
-        how = install(self.extra) if self.extra else "no extra brings it: docs/environments.md says how to get it"
+        how = install(self.extra) if self.extra else "no extra brings it: docs/worlds.md says how to get it"
         modules = [f"{name} ({how})" for name in self.modules if not _exists(name)]
         return modules + [f"the program {name}" for name in self.programs if shutil.which(name) is None]
 

@@ -69,7 +69,7 @@ def rollout(
     --verify, the sums of `checks`, `refused`, `spent`, `unanswered` and `questions`.
 
     Args:
-        name: A world by name, or as package.module:Class; with --simulation also a file of tools (docs/simulation.md).
+        name: A world by name, or as package.module:Class; with --simulation also a file of tools (docs/agentworld.md).
         count: How many tasks.
         out: X.jsonl or X.parquet.
         per_task: Episodes of each task, all with the task's id.

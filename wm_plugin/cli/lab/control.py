@@ -11,7 +11,7 @@ def control(source: str, /, *, out: Path, config: str, share: Share = 1.0, seed:
     """Perturb recorded observations, and add the instructions that a world model is to obey.
 
     Errors, pages, withheld answers and other conditions: observations are perturbed by rule, and each trajectory says what a
-    world model is told. wm data build renders both. A config, YAML or JSON (docs/control.md lists all perturbations):
+    world model is told. wm data build renders both. A config, YAML or JSON (docs/agentworld.md lists all perturbations):
 
     ```
     perturbations:

@@ -27,7 +27,7 @@ def scenarios(
     """Make many tasks of a few: variants of the state and of the query (Qwen-AgentWorld).
 
     A server writes variants of each seed scenario's initial state and query, and a rubric or a rule for each. Seeds are a file
-    (one JSON object a line: docs/fictional.md), recorded trajectories, or rows of a world. A run that was killed asks nothing
+    (one JSON object a line: docs/agentworld.md), recorded trajectories, or rows of a world. A run that was killed asks nothing
     twice.
 
     As JSON: `seeds`, `scenarios`, `dropped` by reason, `asked` of the server in this run, and `out`.

@@ -1,7 +1,7 @@
 """The policy as its own world model: before it acts, it imagines where its actions lead, and takes the best first one.
 
 An agent that kept its world model through reinforcement learning can do this with one set of weights; one that lost it cannot,
-which is what makes the objective worth its price (measured on the grid with the demo's policies: docs/lookahead.md). Imagined
+which is what makes the objective worth its price (measured on the grid with the demo's policies: docs/evaluation.md). Imagined
 episodes are the policy's own samples, and what follows them is its own prediction, another model's, or the real environment's.
 
 `LookAhead` is a `samples.answers.Model` that answers a `Situation` by an action, as `ServerActor` and `LocalActor` do, so that

@@ -2,7 +2,7 @@
 
 A world is a relational database of 300 to 500 invented rows in a real SQLite, made of a specification and a seed, with pages that
 state its facts. Searches are answered by rule: they mix relevant pages with others and tease without answering. Nobody can know
-the answer but who searches and reads, since all names are invented. Docs: docs/fictional.md.
+the answer but who searches and reads, since all names are invented. Docs: docs/agentworld.md.
 """
 
 import random

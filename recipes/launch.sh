@@ -17,7 +17,7 @@ source "$recipes/rows.sh"
 
 fail() { echo "recipes/$host/run.sh: $1" >&2; exit 2; }
 beside_wm=()
-wm() { "${beside_wm[@]}" python -m wm_plugin.cli.main "$@"; }
+wm() { "${beside_wm[@]}" python -m wm_plugin "$@"; }
 made() { [ -e "$1" ] || "${@:2}"; } # a file, or what makes it
 
 name=${1:-}

@@ -9,7 +9,7 @@ what=$1 world=$2 out=$4
 qwen=Qwen/Qwen3-235B-A22B-Instruct-2507
 
 play() { # FILE FLAG...
-  [ -e "$1" ] || python -m wm_plugin.cli.main env rollout "$world" --policy http://localhost:8000/v1 --model model --temperature 1 \
+  [ -e "$1" ] || python -m wm_plugin env rollout "$world" --policy http://localhost:8000/v1 --model model --temperature 1 \
     --max-turns 30 --out "$1" "${@:2}"
 }
 
@@ -29,7 +29,7 @@ case $what-$world in
     mkdir -p "$out"
     of_tau2 -1 --per-task 3 --sampling-seed 1 --column user_model=gpt-4.1 "${@:5}"
     of_tau2 -2 --per-task 3 --sampling-seed 2 --column user_model=$qwen --column user_url="${CUSTOMER:?}" "${@:5}"
-    python -m wm_plugin.cli.main data convert "$out"/*-1.jsonl "$out"/*-2.jsonl --out "$4"
+    python -m wm_plugin data convert "$out"/*-1.jsonl "$out"/*-2.jsonl --out "$4"
     ;;
   held_out-alfworld)
     play "$out/seen.jsonl" --level data --split seen --count 140 "${@:5}"

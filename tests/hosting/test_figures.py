@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wm_plugin.hosting.episode import EpisodePort
-from wm_plugin.hosting.figures import BINS, _bin, summary
+from wm_plugin.hosting.figures import summary
 from wm_plugin.worlds.grid import GridEnvironment, dataset_rows
 
 
@@ -80,14 +80,10 @@ def test_without_actions_there_are_no_shares_and_without_episodes_no_figures():
     assert summary([{"score": math.nan}, {"score": 2.0}]) == {"wm/env/score": 2.0}
 
 
-@given(st.integers(0, 100))
-def test_every_number_of_turns_has_one_bin(turns):
-    names = [_bin(number) for number in range(101)]
-    lower, _, upper = names[turns].partition("-")
-    if lower.endswith("+"):
-        assert turns > BINS[-1]
-    else:
-        assert (int(lower) if turns > 1 else 0) <= turns <= int(upper or lower)
+def test_successes_by_their_turns():
+    names = {0: "1", 1: "1", 2: "2", 3: "3-4", 4: "3-4", 8: "5-8", 9: "9-16", 32: "17-32", 33: "33+", 100: "33+"}
+    for turns, name in names.items():
+        assert f"wm/env/success/turns_{name}" in summary([{"success": 1.0, "turns": float(turns)}])
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=8), st.integers(0, 8))

@@ -82,7 +82,7 @@ def test_the_classes():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"control": 3}, "wm.control is 3; write a mapping"),
+        ({"control": 3}, "wm.control is 3; write fields"),
         (
             {"control": {"perturbations": [{"name": "eror"}]}},
             "wm.control.perturbations[0].name is 'eror'; did you mean 'error'?",

@@ -130,7 +130,7 @@ def test_a_rollout_from_the_command_line(tmp_path, capsys):
             [*common, "--simulation", str(simulation), "--verify", str(simulation)],
             "--verify checks actions before a real",
         ),
-        ([*common, "--simulation", str(simulation), "--policy", "expert"], "there is nothing to look into"),
+        ([*common, "--simulation", str(simulation), "--policy", "expert"], "has none to look into"),
     ):
         assert main(arguments) == 2
         assert message in capsys.readouterr().err

@@ -92,6 +92,7 @@ First steps:
 In your own run, replace trl's GRPOTrainer by wm_plugin.trl.WorldModelGRPOTrainer(..., world_model=EchoConfig(coeff=0.05)).
 Every verb takes --json and then prints one JSON object. Exit codes: 0 done, 2 bad input, 130 interrupted, 1 anything else.
 """
+_JSON = "With --json it prints its result as one JSON object, last."
 
 
 def make_app(argv: Sequence[str] = ()) -> App:
@@ -108,12 +109,12 @@ def make_app(argv: Sequence[str] = ()) -> App:
     )
     for verb, target in VERBS.items():
         if isinstance(target, str):
-            app.command(_target(target, listed=not words), name=verb, help_epilogue="")
+            app.command(_target(target, listed=not words), name=verb, help_epilogue=_JSON)
             continue
         group = App(name=verb, help=GROUPS[verb], help_epilogue="")
         app.command(group)
         for step, path in target.items():
-            group.command(_target(path, listed=words == [verb]), name=step, help_epilogue="")
+            group.command(_target(path, listed=words == [verb]), name=step, help_epilogue=_JSON)
     return app
 
 

@@ -1,6 +1,5 @@
 """Shared by the verbs: find a world, read files, show progress on a terminal, place intermediate results."""
 
-import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -91,17 +90,6 @@ def read_block(path: str, flag: str, key: str, model: type[Block]) -> Block:
         return model.read(values, key)
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
-
-
-def reward_arguments(name: str, text: str, flag: str) -> dict[str, Any]:
-    """The arguments of a reward, as JSON. Where a judge fails it gives no score; a trainer would count the lowest one."""
-    from wm_plugin.rewards import REWARDS
-    from wm_plugin.rewards.judge import JudgedReward
-
-    arguments = read_json(text, flag)
-    reward = REWARDS.get(name)
-    judges = isinstance(reward, type) and issubclass(reward, JudgedReward)
-    return {"failed": math.nan, "no_verdict": math.nan, **arguments} if judges else arguments
 
 
 def token_counter(path: str) -> Callable[[str], int]:

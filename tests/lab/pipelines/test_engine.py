@@ -151,7 +151,7 @@ def test_several_at_a_time_make_the_same(folder, capsys):
 
 
 def start(*flags):
-    command = [sys.executable, "-m", "wm_plugin.cli.main", "lab", "pipeline", "p.yaml", *flags]
+    command = [sys.executable, "-m", "wm_plugin", "lab", "pipeline", "p.yaml", *flags]
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 

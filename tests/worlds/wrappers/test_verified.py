@@ -3,7 +3,6 @@
 import asyncio
 import inspect
 import json
-from functools import partial
 
 import pytest
 import yaml
@@ -574,8 +573,8 @@ def test_a_config_is_read_from_a_file(tmp_path):
     path = tmp_path / "v.yaml"
     for values in (config := {"budget": 2, "world_model": MODEL}), {"verify": config, "environment": "shop"}:
         path.write_text(yaml.safe_dump(values))
-        assert read_block(str(path), "--verify", "verify", partial(VerifyConfig.read, where="verify")).budget == 2
+        assert read_block(str(path), "--verify", "verify", VerifyConfig).budget == 2
     for text, why in (("budget: [", "is not YAML"), ("buget: 2", r"v.yaml: .*budget")):
         path.write_text(text)
         with pytest.raises(UserError, match=why):
-            read_block(str(path), "--verify", "verify", partial(VerifyConfig.read, where="verify"))
+            read_block(str(path), "--verify", "verify", VerifyConfig)

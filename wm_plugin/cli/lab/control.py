@@ -1,6 +1,5 @@
 """`wm lab control`."""
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +35,7 @@ def control(source: str, /, *, out: Path, config: str, share: Share = 1.0, seed:
 
     settings, figures = read_block(config, "--config", "control", ControlConfig), recorded.Figures()
     if seed is not None:
-        settings = dataclasses.replace(settings, seed=seed)
+        settings = settings.replace(seed=seed)
     trajectories = recorded.control(progress(read(source), "trajectories"), settings, share=share, figures=figures)
     counts = write(trajectories, out, sources=[source, config])
     names = dict.fromkeys(one.name for one in settings.perturbations)

@@ -219,7 +219,7 @@ def _call(step: Step, command: Sequence[str], run: Run) -> int:
         Path(sys.executable).parent
     )  # a command's program is this environment's, where it has one of the name
     path = os.pathsep.join([programs, os.environ.get("PATH", os.defpath)])
-    words = ["python", "-m", "wm_plugin.cli.main", *command[1:]] if command[0] == "wm" else list(command)
+    words = ["python", "-m", "wm_plugin", *command[1:]] if command[0] == "wm" else list(command)
     if os.access(os.path.join(programs, words[0]), os.X_OK):
         words[0] = sys.executable if words[0] == "python" else os.path.join(programs, words[0])
     if run.launcher:  # whose processes elsewhere do not have our variables

@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, JsonValue, model_validator
 
+from wm_plugin.client.server import Server
 from wm_plugin.data.hidden import parse_parts
 from wm_plugin.errors import UserError
 from wm_plugin.options import Names, Number, Options, Parsed, Whole, option
@@ -92,7 +93,7 @@ class SimulationConfig(Options):
         write="a list of texts",
     )
     scenarios: bool = option(
-        "Whether rows are those of wm data scenarios, which bring their own initial state.", default=False
+        "Whether rows are those of wm lab scenarios, which bring their own initial state.", default=False
     )
     worlds: Names | None = option(
         "Which of several environments are simulated, by their names; null: all.", default=None
@@ -113,3 +114,8 @@ class SimulationConfig(Options):
         if self.url is None and (self.max_total_tokens is not None or self.parameters):
             raise UserError("max_total_tokens and parameters are of a server; give its url, or leave them out")
         return self
+
+    def server(self, **settings: Any) -> Server:
+        """Return the world model's server."""
+        names = ("model", "api_key_env", "concurrency", "timeout", "temperature", "max_tokens", "parameters")
+        return Server(str(self.url), **{name: getattr(self, name) for name in names}, **settings)

@@ -30,7 +30,7 @@ from wm_plugin.worlds.agents import rollout
 from wm_plugin.worlds.worlds import load
 
 pytestmark = pytest.mark.host
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 GRID, WORDLE = load("grid"), load("wordle")
 ROW = ("grid", "--row", "2")  # six moves
 

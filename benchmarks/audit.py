@@ -111,7 +111,7 @@ def report(
     lines.append(f"| honest wrong | {' | '.join(f'{found.wrong:.1f}' for found in by_judge.values())} |")
     lines.append(f"| honest right | {' | '.join(f'{found.right:.1f}' for found in by_judge.values())} |")
     rule = json.dumps(SAME["verifier"])
-    return f"""What attacks on each reward are worth. `python benchmarks/audit.py DATA...` writes this; `wm eval audit` runs
+    return f"""What attacks on each reward are worth. `python benchmarks/audit.py DATA...` writes this; `wm lab audit` runs
 one reward.
 
 Transitions: {"; ".join(used)}.

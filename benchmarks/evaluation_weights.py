@@ -1,4 +1,4 @@
-"""How fast `wm eval weights` compares two models, beside reading their files, and how much memory it takes.
+"""How fast `wm lab weights` compares two models, beside reading their files, and how much memory it takes.
 
     python benchmarks/evaluation_weights.py --gigabytes 1
 

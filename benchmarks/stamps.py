@@ -128,7 +128,7 @@ RESULTS: dict[str, tuple[str, ...]] = {
         "wm_plugin/worlds/wrappers/annealing.py",
         "wm_plugin/worlds/kit/counted.py",
         "wm_plugin/worlds/maze.py",
-        "wm_plugin/worlds/metrics.py",
+        "wm_plugin/hosting/figures.py",
         "wm_plugin/worlds/wrappers/rewarded.py",
         "wm_plugin/rewards/episode.py",
         *_TINY,

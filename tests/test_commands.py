@@ -1,12 +1,11 @@
 """Every command of README and docs is taken by what it is for: here by `wm`; those of a host in on_trl and on_verl."""
 
-import functools
 import re
 
 import pytest
 
-from support.commands import PAGES, RECIPES, ROOT, SCRIPT, commands, for_trl, for_verl, in_text
-from wm_plugin.cli.main import make_parser
+from support.commands import PAGES, RECIPES, ROOT, SCRIPT, commands, for_trl, for_verl, in_text, verbs
+from wm_plugin.cli.main import VERBS, parse
 
 OF_HOSTS = ("verl.trainer.main_ppo", "wm_plugin.trl.train")
 # Programs of others, and flags of theirs, of benchmarks and of recipes' scripts, that the text names.
@@ -19,48 +18,30 @@ MAKE = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.M))
 PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 
-@functools.cache
-def parsers():
-    """The parser of each verb and of each step, by its words."""
-    found = {}
-    for verb, parser in make_parser()[1].items():
-        found[verb,] = parser
-        for group in parser._subparsers._group_actions if parser._subparsers else ():
-            found |= {(verb, step): one for step, one in group.choices.items()}
-    return found
-
-
-@functools.cache
-def known_flags():
-    return OTHER_FLAGS.union(*(parser._option_string_actions for parser in parsers().values()))
-
-
 @PAGE
 def test_the_commands_of_wm_are_taken(page):
     """In a block of shell. The flags of `wm train` are read by TRL's parser: see on_trl/test_commands.py."""
-    parser, _ = make_parser()
     for command in [words[1:] for words in commands(page) if words[0] == "wm"]:
-        flags = command[1:] if command[0] == "train" else []
-        parser.parse_args([argument for argument in command if argument != "..." and argument not in flags])
+        if command[0] != "train":
+            words = [argument for argument in command if argument not in ("...", "--json")]
+            parse(words)
 
 
 @PAGE
 def test_the_commands_and_flags_in_the_text_exist(page):
+    known = OTHER_FLAGS.union(*verbs().values())
     for words in in_text(page):
         if words[0] == "wm" and len(words) > 1 and re.fullmatch("[a-z]+", words[1]):
-            assert (words[1],) in parsers(), words
-            parser = parsers()[words[1],]
-            if parser._subparsers and words[2:] and re.fullmatch("[a-z-]+", words[2]) and words[2][0] != "-":
-                assert (words[1], words[2]) in parsers(), words
-                parser = parsers()[words[1], words[2]]
+            verb = (words[1],)
+            if isinstance(VERBS[words[1]], dict) and words[2:] and re.fullmatch("[a-z][a-z-]+", words[2]):
+                verb = (words[1], words[2])
             # a step that stands for all of them, and flags that TRL's parser reads
             if "STEP" not in words and words[1] != "train":
-                flags = {word for word in words if word.startswith("--")}
-                assert flags <= parser._option_string_actions.keys(), words
+                assert {word for word in words if word.startswith("--")} <= verbs()[verb], words
         elif words[0] == "make":
             assert {word for word in words[1:] if "=" not in word} <= MAKE, words
         elif re.fullmatch("--[a-z-]+", words[0]) and words[0] != "--dtype":  # those of TRL have "_"
-            assert words[0] in known_flags(), words
+            assert words[0] in known, words
 
 
 @PAGE

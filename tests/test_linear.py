@@ -16,8 +16,6 @@ import pytest
 
 from support.formats import DOCUMENTS
 from support.timing import ENOUGH, repeated, too_slow
-from wm_plugin.cli.rollouts import read_rows as read_masks_rows
-from wm_plugin.cli.simulate.beside import aligned
 from wm_plugin.client import replies
 from wm_plugin.client.answers import Answer
 from wm_plugin.client.server import Completion, Server, _completion, _line, _seconds
@@ -34,7 +32,9 @@ from wm_plugin.data.values import mask_values, profile_to_context, schema_of
 from wm_plugin.lab.agents.lookahead import decision
 from wm_plugin.lab.evaluation import published_replies, rule_cases, rule_commands
 from wm_plugin.lab.evaluation.proposals import read_proposal
+from wm_plugin.lab.evaluation.rollout_rows import read_rows as read_masks_rows
 from wm_plugin.lab.report import difference
+from wm_plugin.lab.simulate.beside import aligned
 from wm_plugin.lab.synthesis.scenarios import PROMPTS, Refused, read_reply
 from wm_plugin.objectives.information import category
 from wm_plugin.rewards import REWARDS, extract

@@ -21,7 +21,7 @@ FILES = sorted(
 
 # Patterns that only see what we or the user of this package wrote, and who that is. All others are tried.
 TRUSTED = {
-    "cli/env/play.py _arguments": "the docstrings of an environment's tools",
+    "worlds/agents/typed.py arguments_of": "the docstrings of an environment's tools",
     "worlds/forth/machine.py DEFINITION": "the documentation that comes with gforth",
     "worlds/forth/machine.py PRIMITIVE": "the documentation that comes with gforth",
     "worlds/forth/machine.py MARKUP": "the documentation that comes with gforth",

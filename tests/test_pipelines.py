@@ -377,7 +377,7 @@ def test_the_table_of_worlds_is_made_in_order(tmp_path, host):
     data = ["lab.tiny.rollouts", "cli.main", "cli.main"]
     assert modules == ["lab.tiny", *data, *data, "lab.tiny.world_model", "lab.tiny.sim_table", "lab.tiny.serve"]
     assert [call[1:3] for call in calls if call[0] == "wm_plugin.cli.main"] == [
-        ["data", "control"],
+        ["lab", "control"],
         ["data", "build"],
     ] * 2
     last = calls[-1]

@@ -69,7 +69,7 @@ class Options(BaseModel):
         try:
             super().__init__(**values)
         except ValidationError as error:
-            raise _user_error(type(self), error, values, "") from None
+            raise user_error(type(self), error, values, "") from None
 
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]  # nested models are validated without it
 
@@ -98,7 +98,7 @@ class Options(BaseModel):
         try:
             return cls.model_validate(values)
         except ValidationError as error:
-            raise _user_error(cls, error, values, where) from None
+            raise user_error(cls, error, values, where) from None
 
     def replace(self, **changes: Any) -> Self:
         """A copy with other values, which are checked."""
@@ -123,8 +123,8 @@ def _without_aliases(model: type[Options], values: Mapping[str, Any], where: str
     return found
 
 
-def _user_error(model: type[Options], error: ValidationError, values: Any, where: str) -> UserError:
-    """The first mistake, in one line."""
+def user_error(model: type[Options], error: ValidationError, values: Any, where: str) -> UserError:
+    """The first mistake that pydantic found, in one line."""
     first = error.errors(include_url=False)[0]
     path, field = where, None  # what the error is in: its name, and the field that it is of
     owner: type[Options] | None = model

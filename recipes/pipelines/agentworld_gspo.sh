@@ -27,6 +27,6 @@ else
     if [ "$host" = trl ]; then file=data/$part.jsonl; fi
     mkdir -p "$(dirname "$all/$file")"
     parts=("${domains[@]/#/$all/}")
-    made "$all/$file" wm data mix "${parts[@]/%//$file}" --count all --out "$all/$file"
+    made "$all/$file" wm lab mix "${parts[@]/%//$file}" --count all --out "$all/$file"
   done
 fi

@@ -38,7 +38,7 @@ mkdir -p "$work"
 # dialogues NAME SEED COUNT FLAG...: episodes, the same under control, and both as dialogues
 dialogues() {
   made "$work/$1.jsonl" python -m wm_plugin.lab.tiny.rollouts --out "$work/$1.jsonl" --seed "$2" --count "$3" "${@:4}"
-  made "$work/$1.control.jsonl" wm data control "$work/$1.jsonl" --config "$control" --out "$work/$1.control.jsonl"
+  made "$work/$1.control.jsonl" wm lab control "$work/$1.jsonl" --config "$control" --out "$work/$1.control.jsonl"
   made "$work/$1.both.jsonl" both "$1"
   made "$work/$1.rows.jsonl" wm data build "$work/$1.both.jsonl" --as word2world --prompts "$prompts" --host trl \
     --out "$work/$1.rows.jsonl"

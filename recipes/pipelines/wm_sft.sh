@@ -42,7 +42,7 @@ wm_sft_agentworld() {
   local judge="{\"base_url\": \"${JUDGE:?the address of a judge}\", \"model\": \"${JUDGE_MODEL:?its name}\"}"
   filtered
   made "$work/one.jsonl" wm data expand "$work/rollouts.jsonl" --turns one --out "$work/one.jsonl"
-  wm data best "$work/one.jsonl" --prompts "$domain" --turn-information --n 3 \
+  wm lab best "$work/one.jsonl" --prompts "$domain" --turn-information --n 3 \
     --server "${SERVER:?the address of a reasoning model}" --server-model "${SERVER_MODEL:?its name}" --max-new-tokens 8192 \
     --judge rubric --judge-args "{\"server\": $judge, \"scale\": \"unit\"}" \
     --compare reference --compare-args "{\"server\": $judge}" --threshold "${THRESHOLD:-0.6}" \

@@ -1,26 +1,17 @@
-"""`wm data build`: what every kind makes of rollouts of the grid, for either host."""
+"""`wm data build` from flags to rows, for either host."""
 
 import json
-import re
 
 import pyarrow.parquet
 import pytest
 
-from wm_plugin.cli import main
-from wm_plugin.data import Trajectory, Turn, expand, read
-from wm_plugin.data.building import build
-from wm_plugin.data.kinds import KINDS, Exclusions, samples
-from wm_plugin.data.schema import Action, Call, Context, Observation, Source
+from wm_plugin.data import Trajectory, Turn, expand
+from wm_plugin.data.schema import Action, Observation
 from wm_plugin.data.write import write, write_transitions
-from wm_plugin.errors import UserError
 from wm_plugin.lab.tiny.policy import make_tokenizer
 from wm_plugin.lab.tiny.rollouts import rollouts
-from wm_plugin.objectives.information import category
 
 pytestmark = pytest.mark.host
-
-CONTEXT = Context(task="A shell.", initial_state="~$")
-DOMAIN = {"agentworld-sft": "mcp", "agentworld": "mcp", "cpt": "mcp"}
 
 
 @pytest.fixture(scope="module")
@@ -43,361 +34,39 @@ def rows(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def run(capsys, *arguments):
-    code = main.main(["data", "build", *map(str, arguments)])
-    return code, capsys.readouterr()
-
-
-def test_the_kinds_are_closed():
-    assert set(KINDS) == {"rwml-sft", "rwml", "word2world", "agentworld-sft", "agentworld", "cpt", "imitation", "rft"}
-
-
-@pytest.mark.parametrize("host", ["trl", "verl"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_for_every_host(grid, tokenizer, tmp_path, kind, host):
-    out = tmp_path / "x.parquet"
-    built = build(grid, kind, host, out, prompts=DOMAIN.get(kind), tokenizer=tokenizer)
-    made = rows(out)
-    assert built.rows == len(made) > 0
-    assert built.tokens > built.counted
-    assert not built.calls_as_text
-    if KINDS[kind].form == "rl":
-        assert not built.counted
-        assert {"prompt"} < made[0].keys()
-    else:
-        mask = {"trl": "assistant_masks", "verl": "loss_mask"}[host]
-        assert set(made[0]) == {"input_ids", mask}
-        assert sum(sum(row[mask]) for row in made) == built.counted > 0
-
-
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if KINDS[kind].form == "sft"])
-def test_both_hosts_get_the_same_tokens_and_masks(grid, tokenizer, tmp_path, kind):
-    tokens = []
-    for host, mask in (("trl", "assistant_masks"), ("verl", "loss_mask")):
-        build(grid, kind, host, tmp_path / f"{host}.parquet", prompts=DOMAIN.get(kind), tokenizer=tokenizer)
-        tokens.append([(row["input_ids"], row[mask]) for row in rows(tmp_path / f"{host}.parquet")])
-    assert tokens[0] == tokens[1]
-
-
-def test_rwml_by_hand(grid, tmp_path):
-    build(grid, "rwml", "trl", tmp_path / "rl.jsonl")
-    build(grid, "rwml-sft", "trl", tmp_path / "sft.jsonl")
-    first = next(iter(rollouts(1, 0)))
-    board = first.turns[0].observations[0].text
-    rl, sft = rows(tmp_path / "rl.jsonl")[0], rows(tmp_path / "sft.jsonl")[0]
-    assert rl["target"] == board
-    assert (rl["observer"], rl["tool"], rl["turn"]) == ("environment", "move", 0)
-    assert [message["role"] for message in rl["prompt"]] == ["system", "user"]
-    assert board not in json.dumps(rl["prompt"])
-    (completion,) = sft["completion"]
-    assert completion == {
-        "role": "assistant",
-        "content": f"<think>\n\n</think>\n\n<next_state>\n{board}\n</next_state>",
-    }
-
-
-def test_word2world_is_a_dialogue_of_actions_and_observations(grid, tmp_path):
-    build(grid, "word2world", "trl", tmp_path / "x.jsonl")
-    for row, played in zip(rows(tmp_path / "x.jsonl"), rollouts(12, 0), strict=True):
-        contents = [message["content"] for message in row["messages"] if message["role"] == "assistant"]
-        texts = [turn.observations[0].text for turn in played.turns]
-        assert contents == [*texts[:-1], texts[-1] + (" [SUCCESS]" if played.success else "")]
-
-
-def test_agentworld_takes_one_turn_a_trajectory(grid, tmp_path):
-    build(grid, "agentworld", "verl", tmp_path / "x.jsonl", prompts="mcp", split="test")
-    made = rows(tmp_path / "x.jsonl")
-    assert len(made) == len({row["extra_info"]["trajectory"] for row in made}) == 12
-    assert [row["extra_info"]["index"] for row in made] == list(range(12))
-    assert {(row["data_source"], row["extra_info"]["split"]) for row in made} == {("wm_agentworld", "test")}
-
-
-def test_agentworld_takes_one_turn_a_trajectory_of_transitions_too(grid, tmp_path):
-    """The same as of the trajectories, whatever the order; what is one already stays."""
-    made = list(expand(read(grid)))
-    drawn = list(expand(read(grid), turns="one", seed=5))
-    for name, transitions in {"all": made, "shuffled": made[1::2] + made[::2], "one": drawn}.items():
-        write_transitions(transitions, tmp_path / f"{name}.jsonl")
-        build(tmp_path / f"{name}.jsonl", "agentworld", "trl", tmp_path / "x.jsonl", prompts="mcp", seed=5)
-        turns = {(row["trajectory"], row["turn"]) for row in rows(tmp_path / "x.jsonl")}
-        assert len(turns) == len(rows(tmp_path / "x.jsonl")) == 12 < len(made)
-        if name != "shuffled":
-            assert turns == {(one.trajectory, one.turn) for one in drawn}
-
-
-def test_data_of_another_domain_than_the_prompts_is_refused(tmp_path):
-    for name in ("web", "bench/web", " Web"):
-        trajectory = judged(0, {}).model_copy(update={"metadata": {"domain": name}})
-        write([trajectory], tmp_path / "t.jsonl")
-        write_transitions(expand([trajectory]), tmp_path / "x.jsonl")
-        for source in ("t.jsonl", "x.jsonl"):
-            for kind in ("agentworld", "agentworld-sft"):
-                arguments = (tmp_path / source, kind, "trl", tmp_path / "rows.jsonl")
-                with pytest.raises(UserError, match="is of the domain web, and the prompts are those of terminal"):
-                    build(*arguments, prompts="terminal")
-                build(*arguments, prompts="web")
-            assert {row.get("domain", "web") for row in rows(tmp_path / "rows.jsonl")} == {"web"}
-        with pytest.raises(UserError, match="is of the domain web"):
-            build(tmp_path / "t.jsonl", "cpt", "trl", tmp_path / "rows.jsonl", prompts="mcp")
-
-
-def judged(number, data, context=CONTEXT):
-    """Two turns of a shell; the second one's result has `data`."""
-    results = [Observation(kind="tool", tool="run", text=text, call=0) for text in ("/home", "2")]
-    turns = tuple(
-        Turn(action=Action(calls=(Call(name="run", arguments={"cmd": command}),)), observations=(result,))
-        for command, result in zip(
-            ("pwd", "ls | wc -l"), (results[0], results[1].model_copy(update={"data": data})), strict=True
-        )
-    )
-    source = Source(format="wm", file="f", row=number)
-    return Trajectory(turns=turns, context=context, source=source, metadata={})
-
-
-def test_agentworld_has_what_its_rewards_read(tmp_path):
-    """By hand: of the last turn, with a verifier of its own, and of one without."""
-    rule = {"all": [{"regex": "2"}, {"not": {"error": {}}}]}
-    made = [judged(0, {"verifier": rule, "content_type": "deterministic"}), judged(1, {"verifier": '{"regex": "2"}'})]
-    write_transitions([list(expand([one]))[1] for one in made], tmp_path / "t.jsonl")
-    build(tmp_path / "t.jsonl", "agentworld", "trl", tmp_path / "x.jsonl", prompts="terminal")
-    build(tmp_path / "t.jsonl", "agentworld", "verl", tmp_path / "x.parquet", prompts="terminal")
-    first, second = rows(tmp_path / "x.jsonl")
-    expected = {
-        "domain": "terminal",
-        "context": (
-            "# Task description\nA shell.\n\n# Initial state\n~$\n\n"
-            'Agent (turn 1):\nrun({"cmd": "pwd"})\n\nTool run (turn 1):\n/home'
-        ),
-        "action": 'run({"cmd": "ls | wc -l"})',
-        "verifier": json.dumps(rule),
-        "history": ["/home"],
-        "content_type": "deterministic",
-    }
-    assert {name: first[name] for name in expected} == expected
-    assert (second["verifier"], second["content_type"]) == ('{"regex": "2"}', "")
-    columns = {*expected, "target", "observer", "tool", "task_id", "trajectory", "turn"}
-    assert set(first) == {"prompt", *columns}
-    for row, same in zip(rows(tmp_path / "x.parquet"), (first, second), strict=True):
-        assert row["reward_model"]["ground_truth"] == same["target"]
-        assert row["extra_info"] | {"target": same["target"]} == {
-            "index": row["extra_info"]["index"],
-            "split": "train",
-            **{name: same[name] for name in columns},
-        }
-
-
-def test_a_domain_of_ones_own_prompts(tmp_path):
-    (tmp_path / "mine.yaml").write_text(
-        "styles: agentworld\nfields: {domain: a shell, environment: a, state: [b], observations: [c], "
-        "exact: [d], plausible: [e], metadata: [f], failures: [g], example: h}\n"
-    )
-    write([judged(0, {}), judged(1, {"domain": "swe"})], tmp_path / "t.jsonl")
-    arguments = (tmp_path / "t.jsonl", "agentworld", "trl", tmp_path / "x.jsonl")
-    build(*arguments, prompts=str(tmp_path / "mine.yaml"))
-    assert {row["domain"] for row in rows(tmp_path / "x.jsonl")} <= {"", "swe"}
-    build(*arguments, prompts=str(tmp_path / "mine.yaml"), domain="terminal")
-    assert {row["domain"] for row in rows(tmp_path / "x.jsonl")} <= {"terminal", "swe"}
-    with pytest.raises(UserError, match="rwml has no judge that asks for a domain"):
-        build(tmp_path / "t.jsonl", "rwml", "trl", tmp_path / "x.jsonl", domain="terminal")
-
-
-def test_rows_without_a_history_and_with_one_share_a_parquet_file(tmp_path):
-    """The first thousand rows make the schema: none of them has an earlier observation."""
-    first = [next(expand([judged(number, {})])) for number in range(1000)]
-    write_transitions([*first, list(expand([judged(1000, {})]))[1]], tmp_path / "t.jsonl")
-    build(tmp_path / "t.jsonl", "agentworld", "verl", tmp_path / "x.parquet", prompts="terminal")
-    assert [row["extra_info"]["history"] for row in rows(tmp_path / "x.parquet")] == [[]] * 1000 + [["/home"]]
-
-
-def test_transitions_give_the_same_as_their_trajectories(grid, tmp_path):
-    write_transitions(expand(rollouts(12, 0), history=2), tmp_path / "t.jsonl")
-    build(tmp_path / "t.jsonl", "rwml", "trl", tmp_path / "a.jsonl")
-    build(grid, "rwml", "trl", tmp_path / "b.jsonl", history=2)
-    assert rows(tmp_path / "a.jsonl") == rows(tmp_path / "b.jsonl")
-
-
-def talking(number, *turns):
-    """A trajectory whose turns are pairs of action and observation."""
-    made = tuple(
-        Turn(action=Action(text=action), observations=(Observation(kind="environment", text=observation),))
-        for action, observation in turns
-    )
-    return Trajectory(turns=made, task_id=str(number), source=Source(format="wm", file="f", row=number))
-
-
-ECHO, NEW = ("think now about it", "think now about it"), ("look", " ".join(f"word{i}" for i in range(30)))
-
-
-@pytest.fixture(scope="module")
-def repeating(tmp_path_factory):
-    path = tmp_path_factory.mktemp("echo") / "e.jsonl"
-    write((talking(number, ECHO, NEW, ECHO) for number in range(200)), path)
-    return path
-
-
-def test_turn_information_masks_turns_of_a_dialogue(repeating):
-    left = Exclusions()
-    made = list(samples(repeating, "word2world", turn_information=True, exclusions=left))
-    assert len(made) == 200  # every trajectory has a turn that always counts
-    assert (left.kept["retrieval"], left.dropped["retrieval"]) == (200, 0)
-    assert left.kept["echo"] + left.dropped["echo"] == 400
-    assert 4 <= left.kept["echo"] <= 40  # 1 in 20
-    for sample in made:
-        contents = [m["content"] for m, counts in zip(sample.messages, sample.train, strict=True) if counts]
-        assert NEW[1] in contents
-    flags = [[c for m, c in zip(s.messages, s.train, strict=True) if m["role"] == "assistant"] for s in made]
-    again = list(samples(repeating, "word2world", turn_information=True))
-    assert [sample.train for sample in again] == [sample.train for sample in made]
-    other = list(samples(repeating, "word2world", turn_information=True, seed=1))
-    assert [sample.train for sample in other] != [sample.train for sample in made]
-    assert len({tuple(flag) for flag in flags}) > 1
-
-
-def test_a_draw_does_not_depend_on_what_stands_beside_it(tmp_path):
-    write((talking(number, ECHO, NEW, ECHO) for number in range(200)), tmp_path / "all.jsonl")
-    write((talking(number, ECHO, NEW, ECHO) for number in range(199, 99, -1)), tmp_path / "part.jsonl")
-    for kind in ("word2world", "rwml-sft"):
-        made = [
-            {
-                (s.columns["trajectory"], s.columns.get("turn"), tuple(s.train))
-                for s in samples(path, kind, turn_information=True)
-            }
-            for path in (tmp_path / "all.jsonl", tmp_path / "part.jsonl")
-        ]
-        assert made[1] == {key for key in made[0] if int(key[0].rpartition("/")[2]) > 99}
-
-
-def test_a_dropped_transition_stays_in_the_history_of_the_others(repeating):
-    left = Exclusions()
-    made = list(samples(repeating, "rwml-sft", turn_information=True, exclusions=left))
-    assert left.reasons["turn information"] == left.dropped["echo"] > 300
-    assert sum(sample.columns["target"] == NEW[1] for sample in made) == 200
-    news = [sample for sample in made if sample.columns["target"] == NEW[1]]
-    assert all(ECHO[0] in sample.messages[-2]["content"] for sample in news)
-
-
-def calling(number, *results):
-    """A trajectory of one call, answered, and then one of as many calls as there are results."""
-    one = Turn(
-        action=Action(calls=(Call(name="look", arguments={"at": "the red door"}),)),
-        observations=(Observation(kind="tool", tool="look", call=0, text="look at the red door"),),
-    )
-    several = Turn(
-        action=Action(calls=tuple(Call(name="open", arguments={"door": door}) for door, _ in results)),
-        observations=tuple(
-            Observation(kind="tool", tool="open", call=index, text=text) for index, (_, text) in enumerate(results)
-        ),
-    )
-    source = Source(format="wm", file="f", row=number)
-    return Trajectory(turns=(one, several, one), task_id=str(number), success=True, source=source)
-
-
-def test_dialogues_and_transitions_train_on_the_same_turns(tmp_path):
-    results = ("red", "open door red"), ("blue", "open door blue")
-    write((calling(number, *results) for number in range(300)), tmp_path / "t.jsonl")
-    dialogues, transitions = Exclusions(), Exclusions()
-    made = list(samples(tmp_path / "t.jsonl", "word2world", turn_information=True, exclusions=dialogues))
-    of_dialogues = {
-        (sample.columns["trajectory"], turn)
-        for sample in made
-        for turn, counts in enumerate(sample.train[index] for index in said_by_the_world(sample))
-        if counts and turn != 1
-    }
-    of_transitions = {
-        (sample.columns["trajectory"], sample.columns["turn"])
-        for sample in samples(tmp_path / "t.jsonl", "rwml-sft", turn_information=True, exclusions=transitions)
-        if sample.columns["turn"] != 1
-    }
-    assert of_dialogues == of_transitions
-    assert 10 <= len(of_transitions) <= 60
-    assert made[0].messages[-1]["content"].endswith("[SUCCESS]")  # which is no word of the observation
-    assert set(dialogues.kept + dialogues.dropped) == set(transitions.kept + transitions.dropped) == {"echo"}
-    assert (dialogues.kept + dialogues.dropped)["echo"] == 900  # two results of one action are one message
-    assert (transitions.kept + transitions.dropped)["echo"] == 1200
-
-
-def said_by_the_world(sample):
-    return [index for index, message in enumerate(sample.messages) if message["role"] == "assistant"]
-
-
-def test_dropped_turns_have_no_loss(repeating, tokenizer, tmp_path):
-    built = build(repeating, "word2world", "trl", tmp_path / "x.parquet", tokenizer=tokenizer, turn_information=True)
-    plain = build(repeating, "word2world", "trl", tmp_path / "y.parquet", tokenizer=tokenizer)
-    assert built.tokens == plain.tokens
-    dropped = built.exclusions.dropped["echo"]
-    assert plain.counted - built.counted == dropped * (len(ECHO[1]) + 1)  # and the end of the turn
-    assert category(*ECHO) == "echo"
-
-
-def test_too_long_samples_are_left_out_and_counted(grid, tokenizer, tmp_path, capsys):
-    arguments = (grid, "--as", "word2world", "--host", "trl", "--out", tmp_path / "x.jsonl", "--tokenizer", tokenizer)
-    _, printed = run(capsys, *arguments, "--json")
+def test_too_long_samples_are_left_out_and_counted(wm, grid, tokenizer, tmp_path):
+    arguments = ("data", "build", grid, "--as", "word2world", "--host", "trl", "--out", tmp_path / "x.jsonl")
+    arguments = (*arguments, "--tokenizer", tokenizer)
+    wm.json(*arguments)
     every = [len(row["input_ids"]) for row in rows(tmp_path / "x.jsonl")]
     limit = sorted(every)[5]
-    code, printed = run(capsys, *arguments, "--max-tokens", limit, "--json")
-    result = json.loads(printed.out.splitlines()[-1])
-    assert code == 0
+    result = wm.json(*arguments, "--max-tokens", limit)
     assert result["rows"] == sum(length <= limit for length in every) == 12 - result["left_out"]["too long"]
     assert result["tokens"] == sum(length for length in every if length <= limit)
-    code, printed = run(capsys, *arguments, "--max-tokens", limit)
-    assert re.search(r"\d+ rows, [\d,]+ tokens, [\d,]+ of them count\n  \d+ left out: too long", printed.out)
 
 
 @pytest.mark.parametrize(("host", "mask"), [("trl", "assistant_masks"), ("verl", "loss_mask")])
-def test_too_long_dialogues_may_be_truncated(grid, tokenizer, tmp_path, host, mask, capsys):
-    arguments = (grid, "--as", "word2world", "--host", host, "--tokenizer", tokenizer, "--out", tmp_path / "x.parquet")
-    assert run(capsys, *arguments)[0] == 0
-    every = rows(tmp_path / "x.parquet")
+def test_too_long_dialogues_may_be_truncated(wm, grid, tokenizer, tmp_path, host, mask):
+    out = tmp_path / "x.parquet"
+    arguments = ("data", "build", grid, "--as", "word2world", "--host", host, "--tokenizer", tokenizer, "--out", out)
+    wm.text(*arguments)
+    every = rows(out)
     limit = sorted(len(row["input_ids"]) for row in every)[5]
-    code, printed = run(capsys, *arguments, "--max-tokens", limit, "--too-long", "truncate", "--json")
-    made, result = rows(tmp_path / "x.parquet"), json.loads(printed.out.splitlines()[-1])
+    result = wm.json(*arguments, "--max-tokens", limit, "--too-long", "truncate")
+    made = rows(out)
     assert made == [{name: row[name][:limit] for name in ("input_ids", mask)} for row in every]
     longer = [len(row["input_ids"]) - limit for row in every if len(row["input_ids"]) > limit]
-    assert (code, result["rows"], result["truncated"], result["tokens_cut"]) == (0, 12, len(longer), sum(longer))
+    assert (result["rows"], result["truncated"], result["tokens_cut"]) == (12, len(longer), sum(longer))
     assert result["counted_tokens"] == sum(sum(row[mask]) for row in made)
-    _, printed = run(capsys, *arguments, "--max-tokens", limit, "--too-long", "truncate")
-    assert f"{len(longer)} truncated to --max-tokens, {sum(longer)} tokens of their ends are lost" in printed.out
+    assert "no sample is left" in wm.error(*arguments, "--max-tokens", 5, "--too-long", "truncate")
 
 
-def test_what_is_left_of_a_truncated_dialogue_counts(grid, tokenizer, tmp_path, capsys):
-    arguments = (grid, "--as", "word2world", "--host", "trl", "--tokenizer", tokenizer, "--out", tmp_path / "x.jsonl")
-    code, printed = run(capsys, *arguments, "--max-tokens", 5, "--too-long", "truncate")
-    assert code == 2
-    assert "no sample is left" in printed.err
-
-
-@pytest.mark.parametrize(
-    ("kind", "flags", "message"),
-    [
-        ("word2world", ("--too-long", "truncate"), "too_long is 'truncate', which needs max_tokens"),
-        ("word2world", ("--too-long", "cut"), "too_long is 'cut'"),
-        ("rwml", ("--max-tokens", 9, "--too-long", "truncate"), "rwml ends with what it is about, and cannot be cut"),
-        ("rwml-sft", ("--max-tokens", 9, "--too-long", "truncate"), "rwml-sft ends with what it is about"),
-    ],
-)
-def test_what_cannot_be_truncated(grid, tokenizer, tmp_path, capsys, kind, flags, message):
-    arguments = (grid, "--as", kind, "--host", "trl", "--tokenizer", tokenizer, "--out", tmp_path / "x.jsonl")
-    code, printed = run(capsys, *arguments, *flags)
-    assert code == 2
-    assert message in printed.err
-
-
-def test_the_summary_for_people_shows_categories_and_calls(grid, tmp_path, capsys):
-    out = tmp_path / "x.jsonl"
-    _, printed = run(capsys, grid, "--as", "rwml-sft", "--host", "trl", "--out", out, "--turn-information")
-    assert re.search(r"action +\d+ count +0 are context", printed.out)
-    _, printed = run(capsys, grid, "--as", "imitation", "--host", "trl", "--out", out)
-    assert "12 rows have tool calls, with arguments as JSON text" in printed.out
-    call = rows(out)[0]["messages"][1]["tool_calls"][0]
-    assert set(json.loads(call["function"]["arguments"])) == {"direction"}
-
-
-def test_texts_of_ones_own_follow_the_trajectories(grid, tokenizer, tmp_path, capsys):
+def test_texts_of_ones_own_follow_the_trajectories(wm, grid, tokenizer, tmp_path):
     (tmp_path / "law.md").write_text("A lease ends with its term.")
     (tmp_path / "more.jsonl").write_text('{"text": "Iron melts."}\n{"text": "  "}\n')
     out, corpus = tmp_path / "x.jsonl", ["--corpus", tmp_path / "law.md", "--corpus", tmp_path / "more.jsonl"]
-    arguments = [grid, "--as", "cpt", "--prompts", "mcp", "--host", "trl", "--tokenizer", tokenizer, "--out", out]
-    assert run(capsys, *arguments, *corpus, "--json")[0] == 0
+    arguments = ["data", "build", grid, "--as", "cpt", "--prompts", "mcp", "--host", "trl", "--tokenizer", tokenizer]
+    wm.json(*arguments, "--out", out, *corpus)
     *dialogues, first, second = rows(out)
     assert len(dialogues) == 12
     text = make_tokenizer().decode([i for i, m in zip(first["input_ids"], first["assistant_masks"], strict=True) if m])
@@ -405,62 +74,49 @@ def test_texts_of_ones_own_follow_the_trajectories(grid, tokenizer, tmp_path, ca
     assert sum(second["assistant_masks"]) == len("Iron melts.") + 1
 
 
-def test_own_successes_at_most_so_many_of_a_task(tmp_path, capsys):
-    episodes = [
-        _episode(task, number, success=number % 2 == 0, reward=number / 4) for task in "ab" for number in range(5)
-    ]
+def test_own_successes_at_most_so_many_of_a_task(wm, tmp_path):
+    def episode(task, number):
+        observed = (Observation(kind="environment", text=f"room {number}"),)
+        turns = (Turn(action=Action(text=f"go {task}{number}"), observations=observed),)
+        return Trajectory(turns=turns, task_id=task, success=number % 2 == 0, reward=number / 4)
+
+    episodes = [episode(task, number) for task in "ab" for number in range(5)]
     write(episodes, tmp_path / "t.jsonl")
-    arguments = [tmp_path / "t.jsonl", "--as", "rft", "--host", "trl", "--out", tmp_path / "x.jsonl", "--json"]
+    arguments = ["data", "build", tmp_path / "t.jsonl", "--as", "rft", "--host", "trl", "--out", tmp_path / "x.jsonl"]
     for options, count in (([], 6), (["--success-reward", 0.75], 8), (["--per-task", 2], 4)):
-        code, printed = run(capsys, *arguments, *options)
-        assert code == 0
-        assert json.loads(printed.out.splitlines()[-1])["rows"] == count
-
-
-def _episode(task, number, **outcome):
-    observed = (Observation(kind="environment", text=f"room {number}"),)
-    return Trajectory(
-        turns=(Turn(action=Action(text=f"go {task}{number}"), observations=observed),), task_id=task, **outcome
-    )
-
-
-def test_half_a_surrogate_pair_is_left_out(tmp_path):
-    write([talking(0, ("a", "b \ud83d"), NEW), talking(1, NEW)], tmp_path / "s.jsonl")
-    built = build(tmp_path / "s.jsonl", "word2world", "trl", tmp_path / "x.jsonl")
-    assert (built.rows, dict(built.exclusions.reasons)) == (1, {"half a surrogate pair": 1})
+        assert wm.json(*arguments, *options)["rows"] == count
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--as", "rmwl"), "wm: there is no kind 'rmwl'; did you mean 'rwml'?"),
-        (("--host", "vrl"), "wm: there is no host 'vrl'; did you mean 'verl'?"),
-        (("--as", "agentworld"), "wm: agentworld needs prompts: name a domain"),
-        (("--as", "imitation", "--prompts", "rwml"), "wm: imitation has no prompts"),
-        (("--as", "rwml", "--turn-information"), "wm: rwml has a reward and no loss on tokens"),
-        (("--as", "imitation", "--turn-information"), "wm: imitation has no turn information"),
-        (("--as", "word2world", "--history", "2"), "wm: word2world has no history"),
-        (("--prompts", "rmwl"), "wm: there are no prompts 'rmwl'"),
-        (("--corpus", "a.md"), "wm: rwml-sft has no corpora"),
-        (("--as", "imitation", "--per-task", "2"), "wm: imitation takes every trajectory"),
-        (("--as", "rft", "--per-task", "0"), "wm: per_task is 0"),
-        (("--max-tokens", "9"), "wm: max_tokens needs a tokenizer"),
-        (("--tokenizer", "./no/such/folder"), "wm: tokenizer ./no/such/folder: no tokenizer, there is no such folder"),
-        (("--out", "x.csv"), "wm: x.csv: write a name"),
-        (("--host", "verl"), "wm: x.jsonl: verl's SFT reads parquet only"),
-        (("--history", "-1"), "wm: history is -1"),
-        (
-            ("--as", "word2world", "--host", "trl", "--turn-information"),
-            "wm: a sample has assistant's messages that do not",
-        ),
+        (("--as", "rmwl"), '"rmwl" for --as'),
+        (("--host", "vrl"), 'Did you mean "verl"?'),
+        (("--as", "agentworld"), "agentworld needs prompts: name a domain"),
+        (("--as", "imitation", "--prompts", "rwml"), "imitation has no prompts"),
+        (("--as", "rwml", "--turn-information"), "rwml has a reward and no loss on tokens"),
+        (("--as", "imitation", "--turn-information"), "imitation has no turn information"),
+        (("--as", "word2world", "--history", "2"), "word2world has no history"),
+        (("--prompts", "rmwl"), "there are no prompts 'rmwl'"),
+        (("--corpus", "a.md"), "rwml-sft has no corpora"),
+        (("--as", "imitation", "--per-task", "2"), "imitation takes every trajectory"),
+        (("--as", "rft", "--per-task", "0"), "per_task is 0"),
+        (("--hidden", "all", "--world-context"), "--hidden and --world-context say the same"),
+        (("--max-tokens", "9"), "max_tokens needs a tokenizer"),
+        (("--as", "word2world", "--too-long", "cut"), '"cut" for --too-long'),
+        (("--as", "word2world", "--too-long", "truncate"), "needs max_tokens"),
+        (("--as", "rwml", "--tokenizer", "t", "--max-tokens", "9", "--too-long", "truncate"), "rwml ends with"),
+        (("--tokenizer", "t", "--max-tokens", "9", "--too-long", "truncate"), "rwml-sft ends with what it is about"),
+        (("--tokenizer", "./no/such/folder"), "tokenizer ./no/such/folder: no tokenizer, there is no such folder"),
+        (("--out", "x.csv"), "x.csv: write a name"),
+        (("--host", "verl"), "x.jsonl: verl's SFT reads parquet only"),
+        (("--history", "-1"), "history is -1"),
     ],
 )
-def test_mistakes_are_one_line_and_exit_2(capsys, repeating, tmp_path, monkeypatch, arguments, message):
+def test_mistakes_are_one_line(wm, grid, tmp_path, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
-    code, printed = run(capsys, repeating, "--as", "rwml-sft", "--host", "trl", "--out", "x.jsonl", *arguments)
-    assert code == 2
-    assert printed.err.startswith(message)
-    assert printed.err.count("\n") == 1
+    command = ("data", "build", grid, "--as", "rwml-sft", "--host", "trl", "--out", "x.jsonl")
+    assert message in wm.error(*command, *arguments)
     assert not list(tmp_path.glob("x*"))
 
 
@@ -474,19 +130,20 @@ def test_mistakes_are_one_line_and_exit_2(capsys, repeating, tmp_path, monkeypat
         ("word2world", "verl", "parquet", False),  # verl trains on the assistant's messages
     ],
 )
-def test_what_stock_trl_needs_to_leave_the_users_words_out_is_said(capsys, tmp_path, kind, host, suffix, says):
-    write(rollouts(2, 0), tmp_path / "source.jsonl")
-    arguments = (tmp_path / "source.jsonl", "--as", kind, "--host", host, "--out", tmp_path / f"x.{suffix}")
-    code, printed = run(capsys, *arguments)
-    assert code == 0
-    assert ("assistant_only_loss: true" in printed.out) == says
-    assert json.loads(run(capsys, *arguments, "--json")[1].out)["assistant_only_loss"] == says
+def test_what_a_stock_trainer_reads_otherwise_is_said(wm, grid, tmp_path, kind, host, suffix, says):
+    out = tmp_path / f"x.{suffix}"
+    result = wm.json("data", "build", grid, "--as", kind, "--host", host, "--out", out)
+    notes = " ".join(result["notes"])
+    assert result["assistant_only_loss"] == ("assistant_only_loss: true" in notes) == says
+    assert result["calls_as_text"] == (12 if kind == "imitation" else 0)
+    assert ("as JSON text" in notes) == (kind == "imitation")
+    if kind == "imitation":
+        call = rows(out)[0]["messages"][1]["tool_calls"][0]
+        assert set(json.loads(call["function"]["arguments"])) == {"direction"}
 
 
-def test_transitions_are_no_trajectories(capsys, tmp_path):
+def test_transitions_are_no_trajectories(wm, tmp_path):
     write_transitions(expand(rollouts(2, 0)), tmp_path / "t.jsonl")
-    code, printed = run(
-        capsys, tmp_path / "t.jsonl", "--as", "word2world", "--host", "trl", "--out", tmp_path / "x.jsonl"
-    )
-    assert code == 2
-    assert "holds transitions, but word2world is made of trajectories" in printed.err
+    command = ("data", "build", tmp_path / "t.jsonl", "--as", "word2world", "--host", "trl")
+    line = wm.error(*command, "--out", tmp_path / "x.jsonl")
+    assert "holds transitions, but word2world is made of trajectories" in line

@@ -1,4 +1,4 @@
-"""`wm data easy` and `wm data best` from flags to files, against a chat server of the tests' own."""
+"""`wm data easy` and `wm lab best` from flags to files, against a chat server of the tests' own."""
 
 import json
 import random
@@ -6,7 +6,6 @@ import random
 import pytest
 
 from support.predictions import PROMPTS, Scripted, chat_server, choices, grid_trajectories, grid_transitions
-from wm_plugin.cli import main
 from wm_plugin.client import predict
 from wm_plugin.data.transitions import read_transitions
 from wm_plugin.data.write import write, write_transitions
@@ -20,12 +19,6 @@ def source(tmp_path):
     return path
 
 
-def run(capsys, *arguments):
-    code = main.main(["data", *map(str, arguments)])
-    printed = capsys.readouterr()
-    return code, json.loads(printed.out.splitlines()[-1]) if code == 0 else printed.err
-
-
 def copies(body, _):
     """Right for a move that changes nothing and for no other: the last board it was shown."""
     shown = body["messages"][-1]["content"].split("\n\n")[0].removeprefix("# Initial state\n")
@@ -34,21 +27,27 @@ def copies(body, _):
 
 
 def easy(source, url, *more):
-    out = source.parent / "out.jsonl"
     return (
-        *("easy", source, "--out", out, "--server", url, "--server-model", "m", "--k", "4", "--json"),
-        *("--prompts", source.parent / "short.yaml", "--reward", "exact", *more),
+        *("data", "easy", source, "--out", source.parent / "out.jsonl", "--server", url, "--server-model", "m"),
+        *("--k", "4", "--prompts", source.parent / "short.yaml", "--reward", "exact", *more),
     )
 
 
-def test_easy_samples_are_thinned_out(capsys, source):
+def best(source, url, *more):
+    return (
+        *("lab", "best", source, "--out", source.parent / "best.jsonl", "--server", url, "--server-model", "m"),
+        *("--prompts", source.parent / "short.yaml", "--judge", "rouge", "--threshold", "0.1", *more),
+    )
+
+
+def test_easy_samples_are_thinned_out(wm, source):
     transitions = grid_transitions(60)
     copied = sum(t.observation.text == t.context.initial_state for t in transitions)
     assert 5 < copied < len(transitions)
     with chat_server(copies) as there:
-        code, result = run(capsys, *easy(source, there.url, "--threshold", "0.5", "--keep", "0"))
-    assert code == 0
+        result = wm.json(*easy(source, there.url, "--threshold", "0.5", "--keep", "0"))
     out = source.parent / "out.jsonl"
+    assert "was anything sampled?" in result.pop("notes")[0]
     assert result == {
         "transitions": len(transitions),
         "observations": {"tool": 0, "user": 0, "environment": len(transitions)},
@@ -69,23 +68,22 @@ def test_easy_samples_are_thinned_out(capsys, source):
     }
     kept = list(read_transitions(out))
     assert kept == [t for t in transitions if t.observation.text != t.context.initial_state]
-    code, inspected = run(capsys, "inspect", out, "--json")
+    inspected = wm.json("data", "inspect", out)
     assert inspected["datasets"][str(out)]["easy_share"] == pytest.approx(copied / len(transitions))
 
 
-def test_a_second_threshold_asks_nobody_again(capsys, source):
+def test_a_second_threshold_asks_nobody_again(wm, source):
     with chat_server(copies) as there:
-        code, first = run(capsys, *easy(source, there.url, "--threshold", "0.5"))
+        first = wm.json(*easy(source, there.url, "--threshold", "0.5"))
         asked = len(there.seen)
-        code, second = run(capsys, *easy(source, there.url, "--target-easy-share", "0"))
+        second = wm.json(*easy(source, there.url, "--target-easy-share", "0"))
         assert len(there.seen) == asked
-    assert code == 0
     assert (second["easy"], second["threshold"]) == (0, 0.0)
     assert second["kept"] == second["predicted"] == first["predicted"]
 
 
 @pytest.mark.slow
-def test_trajectories_are_expanded_and_failures_counted(capsys, source):
+def test_trajectories_are_expanded_and_failures_counted(wm, source):
     trajectories = source.parent / "trajectories.jsonl"
     write(grid_trajectories(60), trajectories)
     broken = grid_transitions(60)[7].context.initial_state
@@ -94,36 +92,22 @@ def test_trajectories_are_expanded_and_failures_counted(capsys, source):
         return (400, {"error": "too long"}) if broken in body["messages"][-1]["content"] else copies(body, count)
 
     with chat_server(answer) as there:
-        code, result = run(capsys, *easy(trajectories, there.url))
-    assert code == 0
+        result = wm.json(*easy(trajectories, there.url))
     assert result["transitions"] == len(grid_transitions(60))
     assert result["failed"] > 0
     assert result["failed"] % 4 == 0
 
 
 @pytest.mark.slow
-def test_a_server_that_is_down_is_one_line(capsys, source):
+def test_a_server_that_is_down_is_one_line(wm, source):
     with chat_server(copies) as there:
         url = there.url
-    code, message = run(capsys, *easy(source, url, "--shard-size", "2"))
-    assert code == 2
-    assert message.startswith(f"wm: {url}: 8 of 8 predictions failed")
-    assert message.count("\n") == 1
+    line = wm.error(*easy(source, url, "--shard-size", "2"))
+    assert line.startswith(f"wm: {url}: 8 of 8 predictions failed")
     assert not (source.parent / "out.jsonl").exists()
 
 
-def test_for_people(capsys, source):
-    with chat_server(copies) as there:
-        arguments = [a for a in easy(source, there.url) if a != "--json"]
-        assert main.main(["data", *map(str, arguments)]) == 0
-    printed = capsys.readouterr()
-    assert "transitions stay" in printed.out
-    assert "100% right" in printed.out
-    assert "predictions are all the same: was anything sampled?" in printed.out
-    assert printed.err == ""
-
-
-def test_the_filter_model_is_trained_on_other_tasks_than_it_predicts(capsys, source, monkeypatch):
+def test_the_filter_model_is_trained_on_other_tasks_than_it_predicts(wm, source, monkeypatch):
     """With stand-ins for the training and the model: which transitions go where."""
     from wm_plugin.data import easy as filters
 
@@ -136,8 +120,7 @@ def test_the_filter_model_is_trained_on_other_tasks_than_it_predicts(capsys, sou
     for flag in ("--server", "--server-model"):
         place = arguments.index(flag)
         del arguments[place : place + 2]
-    code, result = run(capsys, *arguments)
-    assert code == 0
+    result = wm.json(*arguments)
     rows, options = trained[0]
     assert result["trained_on"] == len(rows) > 0
     assert result["predicted"] + len(rows) == result["transitions"] == len(grid_transitions(60))
@@ -150,37 +133,39 @@ def test_the_filter_model_is_trained_on_other_tasks_than_it_predicts(capsys, sou
 
     held_out = source.parent / "validation.jsonl"
     write_transitions(grid_transitions(4, seed=9), held_out)
-    code, result = run(capsys, *arguments, "--filter-data", held_out, "--work", source.parent / "other")
+    result = wm.json(*arguments, "--filter-data", held_out, "--work", source.parent / "other")
     assert (result["trained_on"], result["predicted"]) == (len(grid_transitions(4, seed=9)), result["transitions"])
-    code, message = run(capsys, *arguments, "--filter-share", "0", "--work", source.parent / "third")
-    assert code == 2
-    assert "raise --filter-share" in message
+    assert "raise --filter-share" in wm.error(*arguments, "--filter-share", "0", "--work", source.parent / "third")
 
 
 @pytest.mark.parametrize(
-    ("more", "message"),
+    ("make", "more", "message"),
     [
-        (("--model", "m"), "name one model: --model, --filter-model or --server; not --model and --server"),
-        (("--reward", "rwml"), "not all observations are tools' results: comparing texts by their embeddings needs"),
-        (("--reward", "exat"), "reward: there is no 'exat'; did you mean 'exact'?"),
-        (("--keep", "10"), "--keep is 10.0; write a number between 0 and 1"),
-        (("--threshold", "0.1", "--target-easy-share", "0.3"), "--target-easy-share finds the threshold"),
-        (("--filter-data", "x"), "--filter-data is for training"),
-        (("--out", "x.parquet"), "x.parquet: write a name that ends in .jsonl"),
-        (("--out", "/dev/null/x.jsonl"), "/dev/null/x.jsonl: /dev/null is no folder"),
-        (("--prompts", "rwlm"), "there are no prompts 'rwlm'; did you mean 'rwml'"),
-        (("--shard-size", "0"), "--shard-size is 0"),
-        (("--k", "0"), "k is 0; write a number >= 1"),
+        (easy, ("--model", "m"), "name one model: --model, --filter-model or --server; not --model and --server"),
+        (easy, ("--reward", "rwml"), "not all observations are tools' results: comparing texts by their embeddings"),
+        (easy, ("--reward", "exat"), "reward: there is no 'exat'; did you mean 'exact'?"),
+        (easy, ("--keep", "10"), "--keep is 10; write a number >= 0 and <= 1"),
+        (easy, ("--threshold", "0.1", "--target-easy-share", "0.3"), "--target-easy-share finds the threshold"),
+        (easy, ("--filter-data", "x"), "--filter-data is for training"),
+        (easy, ("--out", "x.parquet"), "x.parquet: write a name that ends in .jsonl"),
+        (easy, ("--out", "/dev/null/x.jsonl"), "/dev/null/x.jsonl: /dev/null is no folder"),
+        (easy, ("--prompts", "rwlm"), "there are no prompts 'rwlm'; did you mean 'rwml'"),
+        (easy, ("--shard-size", "0"), "--shard-size is 0"),
+        (easy, ("--k", "0"), "--k is 0; write a whole number"),
+        (best, ("--host", "vrl"), "did you mean 'verl'"),
+        (best, ("--host", "verl"), "verl's SFT reads parquet only"),
+        (best, ("--judge-args", "{"), "--judge-args is no JSON"),
+        (best, ("--judge-args", "[]"), "--judge-args is []; write an object"),
+        (best, ("--judge-args", '{"stepp": 1}'), "rouge does not take these arguments"),
+        (best, ("--compare", "refference"), "did you mean 'reference'"),
+        (best, ("--max-tokens", "9"), "--max-tokens is 9, and needs a --tokenizer"),
     ],
 )
-def test_mistakes_are_one_line_and_exit_2(capsys, source, more, message):
-    code, printed = run(capsys, *easy(source, "http://127.0.0.1:9/v1", *more))
-    assert code == 2
-    assert printed.startswith(f"wm: {message}")
-    assert printed.count("\n") == 1
+def test_mistakes_are_one_line(wm, source, make, more, message):
+    assert message in wm.error(*make(source, "http://127.0.0.1:9/v1", *more))
 
 
-def test_best_keeps_the_thought_of_the_best_output(capsys, source):
+def test_best_keeps_the_thought_of_the_best_output(wm, source):
     out = source.parent / "best.jsonl"
 
     def answer(body, count):
@@ -189,11 +174,9 @@ def test_best_keeps_the_thought_of_the_best_output(capsys, source):
             value["choices"][0]["message"]["content"] = "I do not know."
         return status, value
 
-    arguments = ("best", source, "--out", out, "--prompts", source.parent / "short.yaml", "--judge", "exact")
-    arguments = (*arguments, "--threshold", "1", "--json")
     with chat_server(answer) as there:
-        code, result = run(capsys, *arguments, "--server", there.url, "--server-model", "m")
-    assert code == 0
+        result = wm.json(*best(source, there.url, "--judge", "exact", "--threshold", "1"))
+        assert "no sample is left to write" in wm.error(*best(source, there.url, "--threshold", "2"))
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     right = [t for t in grid_transitions(60) if t.observation.text == t.context.initial_state]
     assert 0 < result["retained"] == len(rows) <= len(right)
@@ -207,27 +190,9 @@ def test_best_keeps_the_thought_of_the_best_output(capsys, source):
     assert rows[0]["score"] == 1.0
 
 
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        (("--threshold", "2"), "no sample is left to write"),
-        (("--host", "vrl"), "did you mean 'verl'"),
-        (("--host", "verl"), "verl's SFT reads parquet only"),
-    ],
-)
-def test_mistakes_with_best(capsys, source, more, message):
-    arguments = ("best", source, "--out", source.parent / "best.jsonl", "--prompts", source.parent / "short.yaml")
-    with chat_server(copies) as there:
-        arguments = (*arguments, "--judge", "rouge", "--threshold", "0.1", "--server", there.url, "--server-model", "m")
-        code, printed = run(capsys, *arguments, "--json", *more)
-    assert code == 2
-    assert message in printed
-    assert printed.count("\n") == 1
-
-
 @pytest.mark.host
 @pytest.mark.parametrize("host", ["trl", "verl"])
-def test_best_by_a_judge_and_in_pairs_as_tokens(capsys, tmp_path, host):
+def test_best_by_a_judge_and_in_pairs_as_tokens(wm, tmp_path, host):
     """From trajectories to rows of tokens with thoughts, by a reasoner and a judge behind a real server."""
     import pyarrow.parquet
 
@@ -253,8 +218,7 @@ def test_best_by_a_judge_and_in_pairs_as_tokens(capsys, tmp_path, host):
             "--out": out,
         }
         arguments = [part for pair in flags.items() for part in pair]
-        code, result = run(capsys, "best", tmp_path / "grid.jsonl", *arguments, "--turn-information", "--json")
-    assert code == 0, result
+        result = wm.json("lab", "best", tmp_path / "grid.jsonl", *arguments, "--turn-information")
     rows = pyarrow.parquet.read_table(out).to_pylist()
     assert 0 < len(rows) == result["rows"] == result["retained"] <= result["candidates"]
     assert result["compared"] > 0
@@ -267,7 +231,7 @@ def test_best_by_a_judge_and_in_pairs_as_tokens(capsys, tmp_path, host):
         assert "<predicted_observation>\n" in counted
 
 
-def test_a_judge_that_fails_says_nothing(capsys, source):
+def test_a_judge_that_fails_says_nothing(wm, source):
     """What it could not score is no candidate; a trainer's reward would give it the lowest score."""
 
     def answer(body, count):
@@ -280,39 +244,8 @@ def test_a_judge_that_fails_says_nothing(capsys, source):
         scores = dict.fromkeys(("format", "factuality", "consistency", "realism", "quality"), 5)
         return choices(f"<final_evaluation>\n{json.dumps(scores)}\n</final_evaluation>")
 
-    out = source.parent / "best.jsonl"
     with chat_server(answer) as there:
         judge = {"server": {"base_url": there.url, "model": "j"}, "scale": "unit", "max_failure_share": 1.0}
-        arguments = ("best", source, "--out", out, "--prompts", source.parent / "short.yaml", "--n", "2", "--json")
-        arguments = (*arguments, "--judge", "rubric", "--judge-args", json.dumps(judge), "--threshold", "0.5")
-        code, result = run(capsys, *arguments, "--server", there.url, "--server-model", "m")
-    assert code == 0, result
+        flags = ("--n", "2", "--judge", "rubric", "--judge-args", json.dumps(judge), "--threshold", "0.5")
+        result = wm.json(*best(source, there.url, *flags))
     assert 0 < result["candidates"] == result["retained"] < result["transitions"]
-
-
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        (("--judge-args", "{"), "--judge-args is no JSON"),
-        (("--judge-args", "[]"), "--judge-args is []; write an object"),
-        (("--judge-args", '{"stepp": 1}'), "rouge does not take these arguments"),
-        (("--compare", "refference"), "did you mean 'reference'"),
-        (("--max-tokens", "9"), "--max-tokens is 9; write a number >= 1, beside a --tokenizer"),
-    ],
-)
-def test_mistakes_with_the_judges_of_best(capsys, source, more, message):
-    arguments = ("best", source, "--out", source.parent / "best.jsonl", "--prompts", source.parent / "short.yaml")
-    arguments = (
-        *arguments,
-        "--judge",
-        "rouge",
-        "--threshold",
-        "0.1",
-        "--server",
-        "http://127.0.0.1:1/v1",
-        "--server-model",
-        "m",
-    )
-    code, printed = run(capsys, *arguments, *more)
-    assert code == 2
-    assert message in printed

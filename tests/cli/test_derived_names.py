@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from wm_plugin.cli import main
+from wm_plugin.cli.data.expand import expand
 from wm_plugin.data.easy import SCORES, write_filtered
 from wm_plugin.data.readers.base import Reject
 from wm_plugin.data.write import write
@@ -21,12 +22,11 @@ DERIVES = {"with_name", "with_suffix", "with_stem"}
 # Where names are derived, and what comes of them.
 PLACES = {
     "wm_plugin/worlds/agents/collect.py _read_shard": "the rejects of a shard, in the folder X.work",
-    "wm_plugin/cli/data/expand.py run": "X.validation.jsonl",
-    "wm_plugin/cli/data/inspect.py _scores": "X.easy.jsonl, which is read",
-    "wm_plugin/cli/data/support.py work_folder": "X.work",
-    "wm_plugin/worlds/forth/__init__.py problems": "a file of this package, which is read",
+    "wm_plugin/cli/data/expand.py expand": "X.validation.jsonl",
+    "wm_plugin/cli/support.py work_folder": "X.work",
     "wm_plugin/lab/pipelines/engine.py _work_of": "X.work of a command, which is moved aside with X",
     "wm_plugin/data/easy.py scores_path": "X.easy.jsonl",
+    "wm_plugin/data/summary.py scores_beside": "X.easy.jsonl, which is read",
     "wm_plugin/lab/tiny/sim_table.py main": "the same table, as text",
     "wm_plugin/lab/tiny/verify_table.py main": "the same table, as text",
     "wm_plugin/data/parallel.py _convert": "the rejects of a part, in an unfinished folder",
@@ -34,7 +34,7 @@ PLACES = {
 }
 SERVED = ["--server", "http://localhost:1/v1", "--server-model", "m", "--prompts", "no.yaml"]
 PROPOSED = ["--world", "grid", "--propose", "random"]
-SYNTHESIZE = ["data", "synthesize", "grid", "--policy", "random", "--simulation", "sim.yaml", "--count", "1"]
+SYNTHESIZE = ["lab", "synthesize", "grid", "--policy", "random", "--simulation", "sim.yaml", "--count", "1"]
 BEST = ["--judge", "exact", "--threshold", "1"]
 CONVERT, EXPAND = ["data", "convert", "rows.jsonl"], ["data", "expand", "good.jsonl", "--validation-share", "0.5"]
 # A command and a name that it derives of x.jsonl.
@@ -45,11 +45,11 @@ DERIVED = [
     pytest.param(EXPAND, "x.validation.jsonl", id="expand"),
     pytest.param(["data", "easy", "rows.jsonl", *SERVED], "x.easy.jsonl", id="easy"),
     pytest.param(["data", "easy", "rows.jsonl", *SERVED], "x.work", id="easy, work"),
-    pytest.param(["data", "best", "rows.jsonl", *SERVED, *BEST], "x.work", id="best, work"),
-    pytest.param(["data", "scenarios", "grid", *SERVED[:4]], "x.work", id="scenarios, work"),
-    pytest.param(["data", "context", "rows.jsonl", *SERVED[:4]], "x.work", id="context, work"),
-    pytest.param(["data", "alternatives", "rows.jsonl", *PROPOSED], "x.work", id="alternatives, work"),
-    pytest.param(["data", "reflect", "rows.jsonl", *PROPOSED, *SERVED[:4]], "x.work", id="reflect, work"),
+    pytest.param(["lab", "best", "rows.jsonl", *SERVED, *BEST], "x.work", id="best, work"),
+    pytest.param(["lab", "scenarios", "grid", *SERVED[:4]], "x.work", id="scenarios, work"),
+    pytest.param(["lab", "context", "rows.jsonl", *SERVED[:4]], "x.work", id="context, work"),
+    pytest.param(["lab", "alternatives", "rows.jsonl", *PROPOSED], "x.work", id="alternatives, work"),
+    pytest.param(["lab", "reflect", "rows.jsonl", *PROPOSED, *SERVED[:4]], "x.work", id="reflect, work"),
     pytest.param(SYNTHESIZE, "x.rejects.jsonl", id="synthesize"),
     pytest.param(SYNTHESIZE, "x.work", id="synthesize, work"),
     pytest.param(
@@ -168,8 +168,7 @@ RUNS = {
 def _expand(rows):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("wm_plugin.data.readers.read", lambda _: iter(list(rows)[:0]))
-        arguments = main.make_parser()[0].parse_args([*EXPAND, "--out", "x.jsonl"])
-        arguments.run(arguments)
+        expand("good.jsonl", out=Path("x.jsonl"), validation_share=0.5)
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -192,10 +191,11 @@ def test_transitions_in_either_form_are_ours(capsys):
     assert "no.yaml" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["easy", "best"])
+@pytest.mark.parametrize(
+    "command", [("data", "easy", "rows.jsonl", *SERVED), ("lab", "best", "rows.jsonl", *SERVED, *BEST)]
+)
 def test_an_output_is_no_intermediate_result(capsys, command):
-    more = BEST if command == "best" else []
-    arguments = ["data", command, "rows.jsonl", *SERVED, *more, "--work", "w", "--out"]
+    arguments = [*command, "--work", "w", "--out"]
     Path("w/predictions").mkdir(parents=True)
     Path("link").symlink_to("w/predictions")
     for name in ("w/predictions/predictions-00000.jsonl", "link/predictions-00001.jsonl"):

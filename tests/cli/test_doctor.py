@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from wm_plugin.cli import doctor, main
+from wm_plugin.cli import main
 from wm_plugin.errors import install
+from wm_plugin.hosting import installation
 from wm_plugin.hosting.checks import Check
 from wm_plugin.hosting.hooks import Hook
 from wm_plugin.runtime import patches
 
-NOTHING = {"python": "3.11.0"} | dict.fromkeys(doctor._PACKAGES)
+NOTHING = {"python": "3.11.0"} | dict.fromkeys(installation._PACKAGES)
 
 
 def run_json(capsys, *arguments):
@@ -30,21 +31,21 @@ def state(result, name):
 @pytest.fixture
 def hosts(monkeypatch):
     def install(**versions):
-        monkeypatch.setattr(doctor, "versions", lambda: {**NOTHING, **versions})
+        monkeypatch.setattr(installation, "versions", lambda: {**NOTHING, **versions})
 
     return install
 
 
 def test_versions_of_what_is_absent_are_null(monkeypatch):
-    real = doctor.metadata.version
+    real = installation.metadata.version
 
     def version(name):
         if name == "ray":
-            raise doctor.metadata.PackageNotFoundError(name)
+            raise installation.metadata.PackageNotFoundError(name)
         return real(name) if name == "torch" else "9"
 
-    monkeypatch.setattr(doctor.metadata, "version", version)
-    found = doctor.versions()
+    monkeypatch.setattr(installation.metadata, "version", version)
+    found = installation.versions()
     assert found["ray"] is None
     assert found["torch"].startswith(tuple("123456789"))
     assert found["python"].startswith("3.")
@@ -95,7 +96,10 @@ def test_a_trl_that_is_too_old_is_said_before_it_is_imported(tmp_path):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / name).write_text(text)
     (tmp_path / "c.yaml").write_text("echo_coeff: 0.05\n")
-    variables = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(Path(doctor.__file__).parents[2])])}
+    variables = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(tmp_path), str(Path(installation.__file__).parents[2])]),
+    }
     for words, code in ((["train", "--config", str(tmp_path / "c.yaml")], 2), (["doctor"], 1)):
         command = [sys.executable, "-m", "wm_plugin", *words]
         done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
@@ -107,7 +111,7 @@ def test_a_trl_that_is_too_old_is_said_before_it_is_imported(tmp_path):
 def test_people_see_every_check_and_its_mend(capsys, hosts, monkeypatch):
     hosts(trl="1.16")
     checks = [Check("trl", "ok", "fine"), Check("[b]x", "fail", "broken", "mend it")]
-    monkeypatch.setattr(doctor, "_hosts", lambda _: checks)
+    monkeypatch.setattr(installation, "check_hosts", lambda _: checks)
     assert main.main(["doctor"]) == 1
     out = capsys.readouterr().out
     assert "verl          not installed" in out
@@ -118,8 +122,8 @@ def test_people_see_every_check_and_its_mend(capsys, hosts, monkeypatch):
 
 @pytest.mark.parametrize(("names", "files"), [("a.yaml", "1 file"), ("a.yaml, b.yaml, c.yaml", "3 files")])
 def test_the_terminal_counts_recipes_and_json_lists_them(capsys, monkeypatch, names, files):
-    monkeypatch.setattr(doctor, "_recipes", lambda: Check("recipes", "ok", names))
-    monkeypatch.setattr(doctor, "_hosts", lambda installed: [])
+    monkeypatch.setattr(installation, "check_recipes", lambda: Check("recipes", "ok", names))
+    monkeypatch.setattr(installation, "check_hosts", lambda installed: [])
     assert main.main(["doctor"]) == 0
     assert f"recipes: {files} in wm_plugin.recipes (wm doctor --json lists them)\n" in capsys.readouterr().out
     assert main.main(["doctor", "--json"]) == 0
@@ -130,16 +134,16 @@ def test_recipes_are_listed_from_the_package(monkeypatch, tmp_path):
     (tmp_path / "trl").mkdir()
     (tmp_path / "trl/echo.yaml").touch()
     (tmp_path / "trl/run.sh").touch()
-    monkeypatch.setattr(doctor.resources, "files", lambda _: tmp_path)
-    assert doctor._recipes() == Check("recipes", "ok", "trl/echo.yaml")
+    monkeypatch.setattr(installation.resources, "files", lambda _: tmp_path)
+    assert installation.check_recipes() == Check("recipes", "ok", "trl/echo.yaml")
     (tmp_path / "trl/echo.yaml").unlink()
-    assert doctor._recipes().state == "warn"
+    assert installation.check_recipes().state == "warn"
 
     def absent(_):
         raise ModuleNotFoundError
 
-    monkeypatch.setattr(doctor.resources, "files", absent)
-    assert "checkout" in doctor._recipes().detail
+    monkeypatch.setattr(installation.resources, "files", absent)
+    assert "checkout" in installation.check_recipes().detail
 
 
 # -- trl ------------------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""`wm eval audit` from flags to a table."""
+"""`wm lab audit` from flags to a table."""
 
 import json
 import re
@@ -19,7 +19,7 @@ def source(tmp_path):
 
 
 def wm(capsys, *arguments):
-    code = main.main(["eval", *map(str, arguments)])
+    code = main.main(["lab", *map(str, arguments)])
     out, err = capsys.readouterr()
     return code, out, err
 
@@ -150,8 +150,7 @@ def test_in_the_terminal_names_are_whole_and_only_very_long_ones_are_cut(capsys,
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "name a step: wm eval audit"),
-        (("audit",), "required: --reward, --data"),
+        (("audit",), "--reward requires an argument"),
         (("audit", "--reward", "exat"), "there is no 'exat'; did you mean 'exact'?"),
         (("audit", "--reward", "rwml"), "--reward: rwml does not take these arguments: it needs 'model'"),
         (
@@ -162,7 +161,7 @@ def test_in_the_terminal_names_are_whole_and_only_very_long_ones_are_cut(capsys,
         (("audit", "--reward", "exact", "--reward-args", "[" * 5000), "--reward-args is no JSON: nested"),
         (("audit", "--reward", "exact", "--reward-args", '{"tag": "a", "tag": "b"}'), "no JSON: a key appears twice"),
         (("audit", "--reward", "exact", "--pairs", "none.jsonl"), "none.jsonl"),
-        (("audit", "--reward", "exact", "--reward-args", "[1]"), "write the arguments of exact by name"),
+        (("audit", "--reward", "exact", "--reward-args", "[1]"), "arguments by name"),
         (("audit", "--reward", "exact", "--limit", "0"), "limit is 0"),
         (("audit", "--reward", "exact", "--out", "x.html"), "write a name that ends in .md"),
         (("audit", "--reward", "exact", "--attacks", "none.yaml"), "none.yaml"),

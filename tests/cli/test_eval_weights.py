@@ -1,4 +1,4 @@
-"""`wm eval weights` from two folders to a table."""
+"""`wm lab weights` from two folders to a table."""
 
 import json
 
@@ -21,7 +21,7 @@ def save(folder, *numbers):
 
 
 def wm(capsys, *arguments):
-    code = main.main(["eval", "weights", *arguments])
+    code = main.main(["lab", "weights", *arguments])
     out, err = capsys.readouterr()
     return code, out, err
 
@@ -42,21 +42,20 @@ def test_a_table_json_and_a_folder(capsys, tmp_path):
         capsys, *models, "--eta", "0.5", "--out", str(tmp_path / "out")
     )  # a second time, over the first
     assert code == 0
-    assert "0.00%" in printed
+    assert "changed" in printed
     assert "left out: 1 (weights: zero or not finite)" in printed
 
 
 def test_nothing_that_counts_is_no_success(capsys, tmp_path):
-    code, printed, _ = wm(capsys, "--before", save(tmp_path / "a", 0), "--model", save(tmp_path / "b", 1))
+    code, _, _ = wm(capsys, "--before", save(tmp_path / "a", 0), "--model", save(tmp_path / "b", 1))
     assert code == 1
-    assert "–" in printed
 
 
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
         (["--model", "gone"], "gone: there is no such file"),
-        (["--model", "base", "--eta", "1"], "--eta is 1.0; write a number >= 0 and < 1"),
+        (["--model", "base", "--eta", "-1"], "--eta is -1; write a number >= 0 and <= 1"),
         (["--model", "base", "--out", "mine"], "mine: holds files, but no evaluation.json of wm eval"),
         (["--model", "empty"], "empty: has no safetensors file"),
     ],

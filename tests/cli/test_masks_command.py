@@ -6,10 +6,11 @@ import pytest
 
 pytest.importorskip("transformers")
 
-from wm_plugin.cli import main, rollouts
+from wm_plugin.cli import main
 from wm_plugin.data.schema import Action, Call, Context, Observation, Trajectory, Turn
 from wm_plugin.data.write import write as write_trajectories
 from wm_plugin.errors import install
+from wm_plugin.lab.evaluation import rollout_rows as rollouts
 from wm_plugin.lab.tiny.policy import make_tokenizer
 
 pytestmark = pytest.mark.host

@@ -1,4 +1,4 @@
-"""`wm simulate`: lines to a world model behind a real server, alone and beside the real world."""
+"""`wm lab simulate`: lines to a world model behind a real server, alone and beside the real world."""
 
 import io
 import json
@@ -18,14 +18,14 @@ pytest.importorskip("transformers")
 from support.openai_server import OpenAIServer
 from support.world_models import RealWorld
 from wm_plugin.cli.main import main
-from wm_plugin.cli.simulate.beside import aligned
-from wm_plugin.cli.simulate.session import RealWorld as RealEpisode
 from wm_plugin.data import samples
 from wm_plugin.data.prompts import dialogue
 from wm_plugin.data.prompts import load as load_prompts
 from wm_plugin.data.readers import read
 from wm_plugin.data.schema import Action, Call
 from wm_plugin.errors import UserError
+from wm_plugin.lab.simulate.beside import aligned
+from wm_plugin.lab.simulate.session import RealWorld as RealEpisode
 from wm_plugin.worlds.agents import rollout
 from wm_plugin.worlds.worlds import load
 
@@ -45,7 +45,7 @@ def simulate(monkeypatch, capsys, server, lines, *argv):
     """The exit code, what was printed, and the JSON object that stands last."""
     monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
     named = ["--server", server.base_url, "--server-model", "m"]
-    code = main(["simulate", *map(str, argv), *named, "--json"])
+    code = main(["lab", "simulate", *map(str, argv), *named, "--json"])
     printed = capsys.readouterr()
     lines = printed.out.strip().splitlines()
     return code, printed.out + printed.err, json.loads(lines[-1]) if code != 2 else None
@@ -328,7 +328,7 @@ def test_lines_are_aligned():
 
 def _child(server, *argv, **pipes):
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}", "COLUMNS": "100", "TERM": "xterm-256color"}
-    flags = ["simulate", "grid", "--server", server.base_url, "--server-model", "m", *argv]
+    flags = ["lab", "simulate", "grid", "--server", server.base_url, "--server-model", "m", *argv]
     return subprocess.Popen([sys.executable, "-m", "wm_plugin", *flags], env=environment, **pipes)
 
 

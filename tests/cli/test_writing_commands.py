@@ -1,9 +1,8 @@
 """Every command that writes, under attack: interrupted, without standard output, with a full disk, at places that refuse.
 
-The table is closed against the parser: a new command joins it, or says that it writes nothing.
+The table is closed against the verbs: a new command joins it, or says that it writes nothing.
 """
 
-import argparse
 import json
 import os
 import resource
@@ -18,56 +17,57 @@ from types import FrameType
 
 import pytest
 
+from support.commands import verbs
 from support.processes import members
 from wm_plugin.cli import main
 
 WRITING = {"--out", "--html", "--rejects", "--work"}  # the flags that name what is written
 NOTHING = (
-    "data prompts",
+    "lab prompts",
     "doctor",
     "env check",
     "env list",
     "env play",
-    "simulate",
+    "lab simulate",
 )  # what is saved, in test_simulate.py
 # a folder that only a run of the same may write to (`measures.open_folder`, evaluation/test_measures.py)
 FOLDERS = (
-    "data fictional",
-    "data search-prompts",
-    "eval bench",
+    "lab fictional",
+    "lab search-prompts",
+    "lab bench",
     "eval consistency",
-    "eval foresight",
-    "eval forgetting",
+    "lab foresight",
+    "lab forgetting",
     "eval lookahead",
     "eval one-step",
-    "eval perplexity",
-    "eval weights",
-    "pipeline",  # what it did not make stops it (tests/pipelines)
+    "lab perplexity",
+    "lab weights",
+    "lab pipeline",  # what it did not make stops it (tests/pipelines)
 )
 # trainings of minutes, and what asks a model; what they write goes through the functions of `outputs`, whose tests are in
 # test_data_outputs.py
 TRAININGS = (
     "demo",
     "train",
-    "data alternatives",
-    "data best",
-    "data context",
+    "lab alternatives",
+    "lab best",
+    "lab context",
     "data easy",
-    "data reflect",
-    "data scenarios",
-    "data synthesize",
+    "lab reflect",
+    "lab scenarios",
+    "lab synthesize",
 )
 # command: its arguments, the flag of its output, the output's name, and inputs that it must not write over
 COMMANDS: dict[str, tuple[list[str], str, str, list[str]]] = {
     "data convert": (["rows.jsonl"], "--out", "x.jsonl", ["rows.jsonl"]),
     "data filter": (["rows.jsonl"], "--out", "x.jsonl", ["rows.jsonl"]),
-    "data control": (["rows.jsonl", "--config", "control.yaml"], "--out", "x.jsonl", ["rows.jsonl", "control.yaml"]),
+    "lab control": (["rows.jsonl", "--config", "control.yaml"], "--out", "x.jsonl", ["rows.jsonl", "control.yaml"]),
     "data expand": (["rows.jsonl"], "--out", "x.jsonl", ["rows.jsonl"]),
     "data inspect": (["rows.jsonl"], "--html", "x.html", ["rows.jsonl"]),
     "data build": (["rows.jsonl", "--as", "imitation", "--host", "trl"], "--out", "x.jsonl", ["rows.jsonl"]),
-    "data mix": (["rows.jsonl", "--count", "all"], "--out", "x.jsonl", ["rows.jsonl"]),
+    "lab mix": (["rows.jsonl", "--count", "all"], "--out", "x.jsonl", ["rows.jsonl"]),
     "env rollout": (["grid", "--policy", "random", "--count", "3"], "--out", "x.jsonl", []),
-    "eval audit": (["--reward", "exact", "--data", "rows.jsonl", "--attacks", "mine.md"], "--out", "x.md", ["mine.md"]),
+    "lab audit": (["--reward", "exact", "--data", "rows.jsonl", "--attacks", "mine.md"], "--out", "x.md", ["mine.md"]),
     "masks": (
         ["spans.jsonl", "--tokenizer", "tok", "--config", "c.yaml"],
         "--html",
@@ -89,24 +89,11 @@ TRANSFORMERS = ("masks", "env rollout")  # tokenizers, and the schemas of tools
 EACH = [pytest.param(name, marks=pytest.mark.host if name in TRANSFORMERS else ()) for name in COMMANDS]
 
 
-def leaves(
-    parser: argparse.ArgumentParser, words: tuple[str, ...] = ()
-) -> Iterator[tuple[str, argparse.ArgumentParser]]:
-    steps = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
-    for action in steps:
-        for name, step in action.choices.items():
-            yield from leaves(step, (*words, name))
-    if not steps:
-        yield " ".join(words), parser
-
-
 def test_the_table_has_every_command_that_writes():
-    parser, _ = main.make_parser()
-    commands = dict(leaves(parser))
+    commands = {" ".join(words): flags for words, flags in verbs().items() if "--json" in flags}
     assert sorted([*COMMANDS, *NOTHING, *FOLDERS, *TRAININGS]) == sorted(commands)
-    for name, step in commands.items():
-        writes = WRITING & set(step._option_string_actions)
-        assert bool(writes) is (name not in NOTHING and name != "train"), name
+    for name, flags in commands.items():
+        assert bool(WRITING & flags) is (name not in NOTHING and name != "train"), name
 
 
 @pytest.fixture

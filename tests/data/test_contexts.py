@@ -110,9 +110,9 @@ def test_a_file_of_yaml_and_the_same_of_json(tmp_path):
     by_yaml.write_text(YAML)
     by_json.write_text(json.dumps(plain_yaml.loads(YAML)))
     contexts = load_contexts(by_yaml)
-    assert dict(contexts) == dict(load_contexts(by_json))
+    assert contexts.fields == load_contexts(by_json).fields
     assert contexts.digest == load_contexts(by_json).digest
-    assert contexts["t1"] == {
+    assert contexts.fields["t1"] == {
         "world_context": "Order 5 is Ana's.\nIt was paid.",
         "permissions": "- refund: managers only\n- cancel: no",
         "availability": "- the search\n- the: shop",
@@ -124,8 +124,8 @@ def test_the_example_of_the_page_is_read(tmp_path):
     page = Path(__file__).parents[2] / "docs" / "simulate.md"
     (tmp_path / "c.yaml").write_text(page.read_text().split("```yml\n")[1].split("```")[0])
     contexts = load_contexts(tmp_path / "c.yaml")
-    assert set(contexts["airline/17"]) == set(HIDDEN)
-    assert contexts["*"] == {"availability": "All services run."}
+    assert set(contexts.fields["airline/17"]) == set(HIDDEN)
+    assert contexts.fields["*"] == {"availability": "All services run."}
 
 
 def test_fields_take_their_places_and_others_stay():

@@ -34,7 +34,7 @@ def reply(**parts: str) -> str:
 
 def run(capsys, server, source, out, *flags):
     named = ["--server", server.base_url, "--server-model", "m"]
-    code = main(["data", "context", str(source), "--out", str(out), *named, *flags, "--json"])
+    code = main(["lab", "context", str(source), "--out", str(out), *named, *flags, "--json"])
     return code, json.loads(capsys.readouterr().out.splitlines()[-1])
 
 
@@ -146,7 +146,7 @@ def test_the_output_is_no_input(source, capsys):
     with OpenAIServer(reply=lambda body: reply()) as server:
         named = ["--server", server.base_url, "--server-model", "m"]
         before = source.read_bytes()
-        assert main(["data", "context", str(source), "--out", str(source), *named]) == 2
+        assert main(["lab", "context", str(source), "--out", str(source), *named]) == 2
     assert "is the source" in capsys.readouterr().err
     assert source.read_bytes() == before
 

@@ -9,7 +9,6 @@ import pytest
 
 from support.formats import DOCUMENTS
 from support.timing import too_slow
-from wm_plugin.cli.rollouts import read_rows as read_masks_rows
 from wm_plugin.data import Trajectory, files
 from wm_plugin.data.chat import action_message
 from wm_plugin.data.compact import compact
@@ -20,6 +19,7 @@ from wm_plugin.data.schema import Action, Call, Observation, Source, Turn
 from wm_plugin.data.transitions import expand
 from wm_plugin.data.turn_texts import categories
 from wm_plugin.errors import UserError
+from wm_plugin.lab.evaluation.rollout_rows import read_rows as read_masks_rows
 
 DEEP = "[" * 20_000 + "]" * 20_000
 LAYOUTS = {

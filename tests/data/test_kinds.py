@@ -3,9 +3,10 @@
 import pytest
 
 from wm_plugin.data.filter import Filter, left_out
-from wm_plugin.data.kinds import samples
+from wm_plugin.data.kinds import KINDS, kind_of, samples
 from wm_plugin.data.schema import Action, Observation, Source, Trajectory, Turn
 from wm_plugin.data.write import write
+from wm_plugin.errors import UserError
 
 HALL, IN_PART, FAILED, LAMP = "a hall", "Invalid: 1 of 2\na door", "Nothing happens.", "a lamp"
 STEPS = ((HALL, 0, 1), (IN_PART, 1, 2), (FAILED, 1, 1), (LAMP, 0, 1))
@@ -53,3 +54,32 @@ def test_a_dialogue_shows_what_a_filter_marked_and_does_not_learn_it(tmp_path):
     (sample,) = samples(path, "word2world")
     assert IN_PART in [message["content"] for message in sample.messages]
     assert list(learnt(path, "word2world")) == [HALL, LAMP]
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "message"),
+    [
+        ("imitation", {"prompts": "rwml"}, "imitation has no prompts"),
+        ("word2world", {"history": 0}, "word2world has no history"),
+        ("rft", {"turn_information": True}, "rft has no turn information"),
+        ("rwml", {"turn_information": True}, "rwml has a reward and no loss on tokens"),
+        ("rft", {"world_context": False}, "rft is what the agent saw, which has no world context"),
+        ("word2world", {"corpora": ["x.txt"]}, "only cpt has"),
+        ("agentworld-sft", {"domain": "web"}, "agentworld-sft has no judge"),
+        ("rwml", {"threshold": 0.0}, "rwml takes every trajectory"),
+        ("rwm", {}, "there is no kind 'rwm'; did you mean 'rwml'"),
+        ("rwml", {"hystory": 1}, "no field 'hystory'; did you mean 'history'"),
+        ("cpt", {}, "cpt needs prompts: name a domain"),
+    ],
+)
+def test_a_kind_refuses_what_it_does_not_have(kind, options, message, tmp_path):
+    with pytest.raises(UserError, match=message):
+        samples(filtered(tmp_path, "word2world"), kind, **options)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_not_given_is_not_refused(kind):
+    absent = {"prompts": None, "history": None, "turn_information": False, "world_context": None, "corpora": []}
+    made = kind_of(kind, **absent, domain=None, threshold=None, per_task=None, seed=3)
+    assert (made.name, made.seed) == (kind, 3)
+    assert made == KINDS[kind](seed=3)

@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from support.pipelines import variants
-from wm_plugin.cli.pipeline import shipped
 from wm_plugin.lab.pipelines import expand, read
+from wm_plugin.lab.pipelines.shipped import shipped
 from wm_plugin.trl import train
 
 QUICK = ("seeds=0", "steps=2", "sft_steps=2", "wm_steps=2", "k=1", "boards=16", "episodes=16", "start=--random")
@@ -56,7 +56,7 @@ def _rows(value):
 
 def run(folder, *sets, name="rwml_rl_tiny"):
     words = [word for one in sets for word in ("--set", one)]
-    command = [sys.executable, "-m", "wm_plugin.cli.main", "pipeline", name, "--out", "out", "--json", *words]
+    command = [sys.executable, "-m", "wm_plugin.cli.main", "lab", "pipeline", name, "--out", "out", "--json", *words]
     return subprocess.Popen(
         command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )

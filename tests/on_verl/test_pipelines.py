@@ -6,8 +6,8 @@ pytest.importorskip("verl")
 
 from support.pipelines import variants
 from support.verl_recipes import composed
-from wm_plugin.cli.pipeline import shipped
 from wm_plugin.lab.pipelines import expand, read
+from wm_plugin.lab.pipelines.shipped import shipped
 
 VARIANTS = [(name, sets) for name in sorted(shipped()) for sets in variants(name)]
 

@@ -102,7 +102,7 @@ def test_files_of_predictions_and_pages(url, tmp_path, capsys):
     row = {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "a"}] * 3}
     Path("rows.jsonl").write_text(json.dumps(row))
     served = ["--server", url, "--server-model", "m", "--prompts", "rwml"]
-    best = ["data", "best", "rows.jsonl", *served, "--judge", "rouge", "--threshold", "-9", "--n", "2"]
+    best = ["lab", "best", "rows.jsonl", *served, "--judge", "rouge", "--threshold", "-9", "--n", "2"]
     assert main.main([*best, "--out", "best.jsonl"]) == 0
     assert main.main(["data", "convert", "best.jsonl", "--out", "converted.jsonl"]) == 0
     assert main.main(["data", "inspect", "converted.jsonl", "--html", "page.html"]) == 0

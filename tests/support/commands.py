@@ -1,5 +1,6 @@
 """What README, docs and recipes tell a user to type: in blocks of shell, in the text, and in the comments of recipes."""
 
+import functools
 import re
 import shlex
 from collections.abc import Iterator
@@ -137,3 +138,20 @@ def trainer_flags(words: list[str]) -> list[str]:
         elif word != "--quick" and (kept or word.startswith("--")) and not PLACEHOLDER.search(word):
             kept.append(word)
     return kept
+
+
+@functools.cache
+def verbs() -> dict[tuple[str, ...], frozenset[str]]:
+    """The flags of each verb of `wm`, by its words; those of groups of verbs, too."""
+    from wm_plugin.cli.main import VERBS, make_app
+
+    found = {}
+    for verb, steps in VERBS.items():
+        found[verb,] = frozenset(["--help"])
+        for words in [(verb, step) for step in steps] if isinstance(steps, dict) else [(verb,)]:
+            app = make_app(words)
+            for word in words:
+                app = app[word]
+            names = (name for argument in app.assemble_argument_collection() for name in argument.names)
+            found[words] = frozenset(["--help", "--json", *(name for name in names if name.startswith("--"))])
+    return found

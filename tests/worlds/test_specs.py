@@ -23,9 +23,9 @@ FOLDER = ROOT / "wm_plugin" / "worlds"
 SHARED = {
     "agents",
     "check",
+    "environments",
     "from_file",
     "kit",
-    "metrics",
     "mixture",
     "scenarios",
     "simulated_world",

@@ -1,53 +1,18 @@
-"""`wm demo`: two short GRPO runs on TRL, without and with the world-model objective, and a report."""
+"""`wm demo`."""
 
-import argparse
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.progress import Progress, TaskID
-from rich.table import Table
-
+from wm_plugin.cli.flags import Count
+from wm_plugin.cli.output import prints
 from wm_plugin.data.outputs import check_folder
 from wm_plugin.errors import MissingExtraError
 
 
-def add_parser(subparsers: Any) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "demo", help="train a tiny policy with and without the objective (minutes on one CPU) and write a report"
-    )
-    parser.add_argument("--steps", type=int, default=60, help="GRPO steps of each arm (default: 60)")
-    parser.add_argument(
-        "--seed", type=int, default=0, help="seed of the start, the training boards and both arms (default: 0)"
-    )
-    parser.add_argument(
-        "--out",
-        default="demo",
-        help="directory for report.html, result.json, the policies and held-out episodes (default: demo)",
-    )
-    parser.set_defaults(run=run, show=show)
-    return parser
-
-
-def run(args: argparse.Namespace) -> dict[str, Any]:
-    """Run the demo, with progress bars on a terminal, and return its result."""
-    check_folder(Path(args.out))  # before imports of many seconds
-    run_demo = _run_demo()
-    console = Console(stderr=True)
-    with Progress(console=console, disable=not console.is_terminal) as bars:
-        tasks: dict[str, TaskID] = {}
-
-        def progress(what: str, done: int, planned: int) -> None:
-            if what not in tasks:
-                tasks[what] = bars.add_task(what)
-            bars.update(tasks[what], completed=done, total=planned)
-
-        result: dict[str, Any] = run_demo(args.steps, args.seed, args.out, progress)
-    return result
-
-
 def show(result: dict[str, Any]) -> None:
     """Print what looking ahead is worth, the arms as a table, the claims about them, and the path of the report."""
+    from rich.console import Console
+
     console = Console()
     look_ahead = result["look_ahead"]
     console.print(look_ahead["sentence"], highlight=False, markup=False, soft_wrap=True)
@@ -64,15 +29,9 @@ def show(result: dict[str, Any]) -> None:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def _run_demo() -> Any:
-    try:
-        from wm_plugin.trl.demo import run_demo
-    except MissingExtraError:
-        raise MissingExtraError("the demo", "trl", "demo") from None
-    return run_demo
+def _table(result: dict[str, Any]) -> Any:
+    from rich.table import Table
 
-
-def _table(result: dict[str, Any]) -> Table:
     table = Table(title=f"Held-out boards, {result['steps']} GRPO steps, seed {result['seed']}: start → end")
     table.add_column("arm")
     measures = {"exact match": "exact", "environment NLL": "env_nll", "success": "success"}
@@ -83,3 +42,33 @@ def _table(result: dict[str, Any]) -> Table:
         cells = [f"{arm[f'{measure}_start']:.2f} → {arm[f'{measure}_end']:.2f}" for measure in measures.values()]
         table.add_row(f"coeff {arm['coeff']:g}", *cells, f"{arm['policy_tokens']:,}", f"{arm['cpu_seconds']:.0f}")
     return table
+
+
+@prints(show)
+def demo(*, steps: Count = 60, seed: int = 0, out: str = "demo") -> dict[str, Any]:
+    """Train a tiny policy with and without the objective (minutes on one CPU) and write a report.
+
+    Args:
+        steps: GRPO steps of each arm.
+        seed: Seed of the start, the training boards and both arms.
+        out: Folder for report.html, result.json, the policies and held-out episodes.
+    """
+    check_folder(Path(out))  # before imports of many seconds
+    from rich.console import Console
+    from rich.progress import Progress, TaskID
+
+    try:
+        from wm_plugin.trl.demo import run_demo
+    except MissingExtraError:
+        raise MissingExtraError("the demo", "trl", "demo") from None
+    console = Console(stderr=True)
+    with Progress(console=console, disable=not console.is_terminal) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def progress(what: str, done: int, planned: int) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(what)
+            bars.update(tasks[what], completed=done, total=planned)
+
+        result: dict[str, Any] = run_demo(steps, seed, out, progress)
+    return result

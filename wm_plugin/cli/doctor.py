@@ -1,61 +1,15 @@
-"""`wm doctor`: what is installed, what of it works together, and what to do about the rest."""
+"""`wm doctor`."""
 
-import argparse
 import dataclasses
-import importlib
-import platform
-import shlex
-from importlib import metadata, resources
 from typing import Any
 
-from wm_plugin.cli.templates import load_with_template, tokenizer_checks
+from wm_plugin.cli.output import prints
+from wm_plugin.cli.templates import TokenizerFlags, tokenizer_checks
 from wm_plugin.errors import UserError, install
+from wm_plugin.hosting import installation
 from wm_plugin.hosting.checks import Check
-from wm_plugin.runtime import patches
 
-_PACKAGES = (
-    "wm-plugin",
-    "torch",
-    "trl",
-    "transformers",
-    "tokenizers",
-    "accelerate",
-    "datasets",
-    "peft",
-    "liger-kernel",
-    "vllm",
-    "verl",
-    "ray",
-)
-_HOSTS = ("trl", "verl")
 _STYLES = {"ok": "green", "info": "dim", "warn": "yellow", "fail": "bold red"}
-
-
-def add_parser(subparsers: Any) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "doctor",
-        help="show versions and hooks, what works with them, and how to mend the rest",
-        description="Exit code 1: the world-model objective will not work here; each failed line says what to do.",
-    )
-    parser.add_argument(
-        "--tokenizer", metavar="PATH", help="also check a tokenizer and its chat template: a directory or a Hub name"
-    )
-    parser.add_argument(
-        "--chat-template", metavar="FILE", help="instead of the tokenizer's: a file, or the name of one that TRL ships"
-    )
-    parser.set_defaults(run=run, show=show)
-    return parser
-
-
-def run(args: argparse.Namespace) -> dict[str, Any]:
-    """`ok` is False if a check failed; a warning leaves it."""
-    installed = versions()
-    checks = [*_hosts(installed), *_tokenizer(args, installed), _recipes(), *_patches(installed)]
-    return {
-        "ok": all(check.state != "fail" for check in checks),
-        "checks": [dataclasses.asdict(check) for check in checks],
-        "versions": installed,
-    }
 
 
 def show(result: dict[str, Any]) -> None:
@@ -79,90 +33,31 @@ def show(result: dict[str, Any]) -> None:
     console.print("Ready." if result["ok"] else "Not ready: see the lines marked fail.")
 
 
-def versions() -> dict[str, str | None]:
-    """The installed versions, read without importing anything; None where a package is not installed."""
-    installed: dict[str, str | None] = {"python": platform.python_version()}
-    for package in _PACKAGES:
-        try:
-            installed[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            installed[package] = None
-    return installed
+@prints(show)
+def doctor(*, template: TokenizerFlags = TokenizerFlags()) -> dict[str, Any]:
+    """Show versions and hooks, what works with them, and how to mend the rest.
+
+    Exit code 1: the world-model objective will not work here; each failed line says what to do. A warning leaves it 0.
+    """
+    installed = installation.versions()
+    checks = [
+        *installation.check_hosts(installed),
+        *_tokenizer(template, installed),
+        installation.check_recipes(),
+        *installation.check_patches(installed),
+    ]
+    return {
+        "ok": all(check.state != "fail" for check in checks),
+        "checks": [dataclasses.asdict(check) for check in checks],
+        "versions": installed,
+    }
 
 
-def _hosts(installed: dict[str, str | None]) -> list[Check]:
-    if not installed["trl"] and not installed["verl"]:
-        return [Check("hosts", "fail", "neither trl nor verl is installed", f"{install('trl')}; or {install('verl')}")]
-    checks: list[Check] = []
-    for host in _HOSTS:
-        checks += _host(host, installed[host])
-    return checks
-
-
-def _host(name: str, version: str | None) -> list[Check]:
-    if not version:
-        (other,) = set(_HOSTS) - {name}
-        return [
-            Check(name, "info", f"not installed, nor needed beside {other}: each host wants an environment of its own")
-        ]
-    try:
-        checks: list[Check] = importlib.import_module(f"wm_plugin.{name}.doctor").checks()
-    except UserError as error:  # its version, and the way out
-        return [Check(name, "fail", str(error))]
-    except Exception as error:  # a host of an unknown version may fail in any way while it is imported
-        reason = str(error).strip().partition("\n")[0]
-        detail = f"{version} is installed, but cannot be used ({type(error).__name__}: {reason})"
-        return [Check(name, "fail", detail, install(name))]
-    return checks
-
-
-def _tokenizer(args: argparse.Namespace, installed: dict[str, str | None]) -> list[Check]:
-    if args.tokenizer is None:
-        if args.chat_template is not None:
+def _tokenizer(flags: TokenizerFlags, installed: dict[str, str | None]) -> list[Check]:
+    if flags.tokenizer is None:
+        if flags.chat_template is not None:
             raise UserError("--chat-template is checked with a tokenizer; name one with --tokenizer PATH")
         return []
     if not installed["trl"] and not installed["verl"]:
         raise UserError("--tokenizer is checked against trl or verl; install one: " + install("trl"))
-    return tokenizer_checks(load_with_template(args.tokenizer, args.chat_template), args.tokenizer)
-
-
-def _recipes() -> Check:
-    try:
-        names = sorted(_yaml_names(resources.files("wm_plugin.recipes")))
-    except ModuleNotFoundError:
-        return Check("recipes", "warn", "not found: this is a checkout on the PYTHONPATH", install())
-    if not names:
-        return Check("recipes", "warn", "this installation has none", f"{install()} --force-reinstall --no-deps")
-    return Check("recipes", "ok", ", ".join(names))
-
-
-def _patches(installed: dict[str, str | None]) -> list[Check]:
-    """The patches that are applied to the installed hosts, and those worth applying. Nothing is applied here."""
-    checks: list[Check] = []
-    others: list[str] = []
-    for patch in patches.load():
-        site = patches.site_of(patch.package) if installed[patch.package] else None
-        if site is None:
-            continue
-        state, name, problem = patch.state(site), f"patch {patch.name}", patch.header["Problem"]
-        if state == "applied":
-            checks.append(Check(name, "info", f"applied: {problem}"))
-        elif state == "fits" and patch.hits(installed):
-            command = f"patch -p1 -d {shlex.quote(str(site))} < {shlex.quote(patch.path)}"
-            mend = f"worth it for {patch.header['Hits'].rstrip('.')}: {command}"
-            checks.append(Check(name, "info", f"not applied: {problem}", mend))
-        else:
-            others.append(f"{patch.name} (for {patch.where})")
-    if others:
-        checks.append(Check("patches", "info", f"nothing to mend here: {', '.join(others)}"))
-    return checks
-
-
-def _yaml_names(folder: Any, prefix: str = "") -> list[str]:
-    names = []
-    for entry in folder.iterdir():
-        if entry.is_dir():
-            names += _yaml_names(entry, f"{prefix}{entry.name}/")
-        elif entry.name.endswith((".yaml", ".yml")):
-            names.append(prefix + entry.name)
-    return names
+    return tokenizer_checks(flags.load(), flags.tokenizer)

@@ -1,78 +1,131 @@
 """`wm VERB …`: runs a verb and turns its result or error into an exit code.
 
-A verb's module has `add_parser(subparsers)`, which returns the parser with `run` among its defaults. `run(args)` returns the dict
-that `--json` prints. If `show` is among the defaults, `show(result)` prints it for people. A result whose `ok` is False makes the
-exit code 1. With `hands_over` among the defaults, all arguments after the verb go to another program, whose output and
-`exit_code` become ours. Heavy imports are inside `run`, so that `wm --help` is quick.
+A verb is a function that returns the dict which `--json` prints. Its flags are its parameters, and the fields of the options
+models among them; its help is its docstring. `@prints(show)` says how people see the result. If a result's `ok` is False, the
+exit code is 1. Verbs are imported when they are called, and heavy imports are inside them, so that `wm --help` is quick.
 """
 
-import sys
-
-if __name__ == "__main__":  # before the imports, which an interrupt may hit
-    from wm_plugin.__main__ import main as start
-
-    sys.exit(start())
-
-import argparse
+import inspect
 import json
-import math
-from collections.abc import Mapping, Sequence
-from importlib import import_module
-from typing import Any, NoReturn
+import sys
+from collections.abc import Callable, Sequence
+from importlib import metadata
+from typing import Any
 
+import pydantic
+from cyclopts import App, Argument, CycloptsError, Parameter
+from cyclopts.exceptions import (
+    MissingArgumentError,
+    UnknownCommandError,
+    UnknownOptionError,
+    UnusedCliTokensError,
+    ValidationError,
+)
+
+from wm_plugin.cli import output as printing
 from wm_plugin.errors import UserError, nearest
+from wm_plugin.options import Options, members, user_error
+from wm_plugin.registry import import_object
 from wm_plugin.runtime.command import exit_code, output
 
-VERBS = ("demo", "masks", "doctor", "train", "data", "env", "eval", "simulate", "pipeline", "report")
-_EPILOG = """first steps:
-  wm doctor             does my installation work, and if not, what do I do?
-  wm masks --example    which tokens of a rollout does the objective train on?
-  wm demo               what does it change? (a few minutes on one CPU)
+# what a user sees -> the verb's function
+VERBS: dict[str, dict[str, str] | str] = {
+    "doctor": "wm_plugin.cli.doctor:doctor",
+    "masks": "wm_plugin.cli.masks:masks",
+    "train": "wm_plugin.cli.train:train",
+    "data": {
+        "convert": "wm_plugin.cli.data.convert:convert",
+        "inspect": "wm_plugin.cli.data.inspect:inspect",
+        "filter": "wm_plugin.cli.data.filter:filter",
+        "expand": "wm_plugin.cli.data.expand:expand",
+        "easy": "wm_plugin.cli.data.easy:easy",
+        "build": "wm_plugin.cli.data.build:build",
+    },
+    "env": {
+        "list": "wm_plugin.cli.env.list:list_worlds",
+        "check": "wm_plugin.cli.env.check:check",
+        "play": "wm_plugin.cli.env.play:play",
+        "rollout": "wm_plugin.cli.env.rollout:rollout",
+    },
+    "eval": {
+        "one-step": "wm_plugin.cli.eval.one_step:one_step",
+        "consistency": "wm_plugin.cli.eval.consistency:consistency",
+        "lookahead": "wm_plugin.cli.eval.lookahead:lookahead",
+    },
+    "report": "wm_plugin.cli.report:report",
+    "demo": "wm_plugin.cli.demo:demo",
+    "lab": {
+        "simulate": "wm_plugin.cli.lab.simulate:simulate",
+        "pipeline": "wm_plugin.cli.lab.pipeline:pipeline",
+        "bench": "wm_plugin.cli.lab.bench:bench",
+        "foresight": "wm_plugin.cli.lab.foresight:foresight",
+        "forgetting": "wm_plugin.cli.lab.forgetting:forgetting",
+        "weights": "wm_plugin.cli.lab.weights:weights",
+        "perplexity": "wm_plugin.cli.lab.perplexity:perplexity",
+        "audit": "wm_plugin.cli.lab.audit:audit",
+        "synthesize": "wm_plugin.cli.lab.synthesize:synthesize",
+        "mix": "wm_plugin.cli.lab.mix:mix",
+        "alternatives": "wm_plugin.cli.lab.alternatives:alternatives",
+        "reflect": "wm_plugin.cli.lab.reflect:reflect",
+        "fictional": "wm_plugin.cli.lab.fictional:fictional",
+        "scenarios": "wm_plugin.cli.lab.scenarios:scenarios",
+        "control": "wm_plugin.cli.lab.control:control",
+        "context": "wm_plugin.cli.lab.context:context",
+        "best": "wm_plugin.cli.lab.best:best",
+        "prompts": "wm_plugin.cli.lab.prompts:prompts",
+        "search-prompts": "wm_plugin.cli.lab.search_prompts:search_prompts",
+    },
+}
+GROUPS = {
+    "data": "Training data: rollouts of any format to trajectories, and trajectories to what trainers read.",
+    "env": "Worlds: those of this package by name, yours as package.module:Class.",
+    "eval": "What a world model, or an agent that has one, can do.",
+    "lab": "What serves the study of one paper.",
+}
+_EPILOG = """
+First steps:
+
+- `wm doctor`: does my installation work, and if not, what do I do?
+- `wm masks --example`: which tokens of a rollout does the objective train on?
+- `wm demo`: what does it change? (a few minutes on one CPU)
 
 In your own run, replace trl's GRPOTrainer by wm_plugin.trl.WorldModelGRPOTrainer(..., world_model=EchoConfig(coeff=0.05)).
-Every verb takes --json and then prints one JSON object. Exit codes: 0 done, 2 bad input, 130 interrupted, 1 anything else."""
+Every verb takes --json and then prints one JSON object. Exit codes: 0 done, 2 bad input, 130 interrupted, 1 anything else.
+"""
 
 
-class Parser(argparse.ArgumentParser):
-    """Reports errors in one line, without the usage."""
-
-    def __init__(self, **options: Any) -> None:
-        options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
-        super().__init__(**{**options, "allow_abbrev": False})
-
-    def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message}; see {self.prog} --help")
-
-    def print_help(self, file: Any = None) -> None:  # argparse keeps quiet where it cannot print
-        with output():
-            print(self.format_help(), end="", file=file)
-
-    def refuse(self, extras: Sequence[str]) -> NoReturn:
-        """Raise the error for arguments that no flag takes."""
-        flags = [extra for extra in extras if extra.startswith("-")]
-        if not flags:
-            raise UserError(f"{self.prog} has no place for {extras[0]!r}; see {self.prog} --help")
-        name = flags[0].partition("=")[0]
-        raise UserError(f"{self.prog} has no flag {name!r}{nearest(name, self._option_string_actions)}")
-
-
-def make_parser() -> tuple[Parser, dict[str, Parser]]:
-    """The command's parser, and the parser of each verb."""
-    parser = Parser(
-        prog="wm",
-        description="World-model objectives for TRL and verl: train a policy on what its environment says, too.",
-        epilog=_EPILOG,
+def make_app(argv: Sequence[str] = ()) -> App:
+    """The command with all its verbs. Those that a help page of `argv` lists are imported, for the first line of their help."""
+    words = [word for word in argv[:2] if not word.startswith("-")]
+    app = App(
+        name="wm",
+        help="World-model objectives for TRL and verl: train a policy on what its environment says, too.",
+        help_epilogue=_EPILOG,
+        version=_version,
+        help_flags=["--help", "-h"],
+        result_action="return_value",
+        default_parameter=Parameter(negative=(), show_default=_shown_default, allow_repeating=True),
     )
-    parser.add_argument("--version", action="store_true", help="print the version of this package")
-    subparsers = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
-    verbs = {}
-    for verb in VERBS:
-        verbs[verb] = import_module(f"wm_plugin.cli.{verb}").add_parser(subparsers)
-        if not verbs[verb].get_default("hands_over"):
-            verbs[verb].add_argument(
-                "--json", action="store_true", help="print one JSON object, last, on standard output"
-            )
-    return parser, verbs
+    for verb, target in VERBS.items():
+        if isinstance(target, str):
+            app.command(_target(target, listed=not words), name=verb, help_epilogue="")
+            continue
+        group = App(name=verb, help=GROUPS[verb], help_epilogue="")
+        app.command(group)
+        for step, path in target.items():
+            group.command(_target(path, listed=words == [verb]), name=step, help_epilogue="")
+    return app
+
+
+def _target(path: str, *, listed: bool) -> Any:
+    return import_object(path, field="wm") if listed else path
+
+
+def _shown_default(value: Any) -> str | None:
+    """A default as the help shows it; None for those that say nothing."""
+    if value is None or value is False or value in ("", (), "{}"):
+        return None
+    return ", ".join(value) if isinstance(value, tuple) else str(value)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -81,69 +134,103 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: list[str]) -> int:
-    if argv and not argv[0].startswith("-") and argv[0] not in VERBS:
-        raise UserError(f"there is no verb {argv[0]!r}{nearest(argv[0], VERBS)} (wm --help lists them)")
-    parser, verbs = make_parser()
-    _check_step(argv, verbs)
-    try:
-        args, extras = parser.parse_known_args(argv)
-    except SystemExit as done:  # --help
-        return int(done.code or 0)
-    if args.version:
-        with output():
-            print(f"wm-plugin {_version()}")
-        return 0
-    if args.verb is None:
-        if extras:
-            parser.refuse(extras)
-        parser.print_help()
-        return 0
-    verb = verbs[args.verb]
-    if verb.get_default("hands_over"):
-        args.rest = extras
-        return int(args.run(args)["exit_code"])
-    if extras:
-        getattr(args, "step_parser", verb).refuse(extras)
-    result: dict[str, Any] = args.run(args)
+    if argv[:1] == ["train"]:  # its flags are the trainer's
+        from wm_plugin.cli.train import train
+
+        return train(*argv[1:])
+    as_json = "--json" in argv
+    with output():  # help and version are printed while parsing
+        verb, bound = parse([argument for argument in argv if argument != "--json"])
+        if verb.__module__.startswith("cyclopts"):  # help, version
+            verb(*bound.args, **bound.kwargs)
+            return 0
+    result: dict[str, Any] = verb(*bound.args, **bound.kwargs)
     with output():
-        if args.json:
-            print(json.dumps(_finite(result), allow_nan=False))
-        elif show := getattr(args, "show", None):
-            show(_readable(result))
+        if as_json:
+            print(json.dumps(printing.finite(result), allow_nan=False))
+        else:
+            show: Callable[[Any], None] = getattr(verb, "show", printing.show)
+            show(printing.readable(result))
     return int(not result.get("ok", True))
 
 
-def _finite(value: Any) -> Any:
-    """A result with null in place of numbers that JSON does not have."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
+def parse(argv: Sequence[str]) -> tuple[Callable[..., Any], inspect.BoundArguments]:
+    """The verb's function, and the arguments that the words of a command line are for it.
+
+    Raises:
+        UserError: there is no such verb, or a flag does not fit.
+    """
+    _check_moved(argv)
+    try:
+        verb, bound, _ = make_app(argv).parse_args(list(argv), exit_on_error=False, print_error=False)
+    except CycloptsError as error:
+        raise _in_one_line(error, argv) from None
+    return verb, bound
 
 
-def _readable(value: Any) -> Any:
-    """A result whose texts no terminal acts on: names in it come from models, files and servers."""
-    if isinstance(value, str) and not value.isprintable():
-        from wm_plugin.tokens.view import visible
-
-        return visible(value)
-    if isinstance(value, dict):
-        return {_readable(key): _readable(item) for key, item in value.items()}
-    return [_readable(item) for item in value] if isinstance(value, list) else value
+def _check_moved(argv: Sequence[str]) -> None:
+    """Raise a UserError for the name that a verb had before it went to `lab`."""
+    group, step = argv[0] if argv else "", argv[1] if len(argv) > 1 else ""
+    old, name = (group, group) if group in ("simulate", "pipeline") else (f"{group} {step}", step)
+    if old == group or (group in ("data", "eval") and name in VERBS["lab"]):
+        raise UserError(f"wm {old} is wm lab {name} now")
 
 
-def _check_step(argv: Sequence[str], verbs: Mapping[str, Parser]) -> None:
-    """Refuse a step that a verb does not have, which argparse would do without a hint."""
-    steps = verbs[argv[0]].get_default("step_names") if argv and argv[0] in verbs else None
-    if steps and len(argv) > 1 and not argv[1].startswith("-") and argv[1] not in steps:
-        raise UserError(f"wm {argv[0]} has no step {argv[1]!r}{nearest(argv[1], steps)}")
+def _in_one_line(error: CycloptsError, argv: Sequence[str]) -> UserError:
+    """The library's message, with where to read on."""
+    chain = " ".join(error.command_chain or ())
+    if isinstance(error, MissingArgumentError) and (unknown := _unknown_flag(error, argv)):
+        return unknown  # else a misspelt flag would hide behind one that is missing
+    if isinstance(error, ValidationError) and error.argument is not None:
+        return _misfit(error, error.argument)
+    if isinstance(error, UnknownCommandError):
+        word = (error.unused_tokens or ["?"])[0]
+        if word.startswith("-"):
+            return UserError(f"there is no flag {word!r}; see {f'wm {chain}'.rstrip()} --help")
+        name, known = f"{chain} {word}".strip(), [f"{chain} {step}".strip() for step in VERBS.get(chain, VERBS)]
+        return UserError(f"there is no verb {name!r}{nearest(name, known)}")
+    if isinstance(error, UnusedCliTokensError):
+        text = f"there is no place for {(error.unused_tokens or ['?'])[0]!r}"
+    elif isinstance(error, UnknownOptionError):
+        text = str(error).removeprefix("Unknown option: ")
+        text = f"there is no flag {text[:1].lower()}{text[1:]}"
+    else:
+        text = str(error)
+    text = " ".join(text.split()).rstrip(".")
+    return UserError(f"{text}; see wm {f'{chain} ' if chain else ''}--help")
+
+
+def _unknown_flag(error: MissingArgumentError, argv: Sequence[str]) -> UserError | None:
+    if error.app is None:
+        return None
+    known = {name for argument in error.app.assemble_argument_collection() for name in argument.names}
+    flags = (word.partition("=")[0] for word in argv if word.startswith("--"))
+    return next(
+        (UserError(f"there is no flag {flag}{nearest(flag, known)}") for flag in flags if flag not in known), None
+    )
+
+
+def _misfit(error: ValidationError, argument: Argument) -> UserError:
+    """A value that is out of its bounds: of a parameter of a verb's own, or of a field of an options model."""
+    cause = error.__cause__
+    models = [one for one in members(argument.hint) if isinstance(one, type) and issubclass(one, Options)]
+    if not isinstance(cause, pydantic.ValidationError) or not models:
+        token = argument.tokens[0]
+        return UserError(f"{token.keyword or argument.name} is {token.value}; {error.exception_message}")
+    first = cause.errors()[0]
+    text = str(user_error(models[0], cause, {}, "")).removesuffix(" or null")
+    if first["loc"] and text.startswith(field := str(first["loc"][0])):
+        text = f"--{field.replace('_', '-')}{text.removeprefix(field)}"
+    found = first["input"]
+    return UserError(text.replace(f" is {found!r}", f" is {found}", 1) if isinstance(found, str) else text)
 
 
 def _version() -> str:
-    from importlib import metadata  # half the time of `wm --help`
-
     try:
-        return metadata.version("wm-plugin")
+        return f"wm-plugin {metadata.version('wm-plugin')}"
     except metadata.PackageNotFoundError:
-        return "(a checkout that is not installed)"
+        return "wm-plugin (a checkout that is not installed)"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

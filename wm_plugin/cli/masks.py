@@ -1,137 +1,87 @@
 """`wm masks`: which tokens of rollouts count, for which tool and with which weight."""
 
-import argparse
 import dataclasses
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from wm_plugin.cli.rollouts import (
-    Row,
-    check_file,
-    example,
-    example_tokenizer,
-    first,
-    inspect_row,
-    lacks_schemas,
-    read_rows,
-    read_text,
-)
-from wm_plugin.cli.templates import load_with_template, tokenizer_checks, training_template
+from cyclopts import Parameter
+
+from wm_plugin.cli.flags import bounds
+from wm_plugin.cli.output import prints
+from wm_plugin.cli.support import read_yaml
+from wm_plugin.cli.templates import TokenizerFlags, tokenizer_checks, training_template
 from wm_plugin.data.host_dumps import warnings
 from wm_plugin.data.outputs import check_apart, check_out, write_text
 from wm_plugin.errors import UserError, nearest, shown
+from wm_plugin.lab.evaluation import rollout_rows
+from wm_plugin.lab.evaluation.rollout_rows import Row
+from wm_plugin.options import option
 from wm_plugin.tokens.tokenizer import turn_ends
 
 _LONGEST = 60  # characters of a span in a pipe
-_DESCRIPTION = """Show which tokens of rollouts the world-model objective counts, with the code of training.
-
-ROLLOUTS is JSONL, one object a line:
-  {"messages": [...], "tools": [...]}             the prompt ends before the first assistant message
-  {"prompt": [...], "completion": [...]}          the same, divided; TRL's completions/*.parquet has these columns
-  {"completion_ids": [...], "spans": [[start, end, role, tool or null, content], ...]}
-  trajectories, as wm env rollout and wm data convert write them; .parquet too
-Messages are those of OpenAI and TRL; a tool message may carry "failed": true where the host made it up."""
 
 
-def add_parser(subparsers: Any) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "masks",
-        help="show which tokens of rollouts count, on the terminal or as HTML",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add = parser.add_argument
-    add("rollouts", nargs="?", metavar="ROLLOUTS", help="a .jsonl file, or a .parquet file that TRL wrote")
-    add("--example", action="store_true", help="a rollout of the demo's grid world instead; needs no file at all")
-    add("--tokenizer", metavar="PATH", help="directory (or name on the Hub) of the tokenizer")
-    add("--chat-template", metavar="FILE", help="instead of the tokenizer's: a file, or the name of one that TRL ships")
-    add("--config", metavar="YAML", help="fields of EchoConfig, or a trainer config with echo_* keys")
-    add("--tools", metavar="A,B", help='only these tools; or with multipliers: \'{"a": 0.3, "b": 1}\'')
-    add("--with-scaffold", action="store_true", help="count the chat template around the content, too")
-    add("--include-errors", action="store_true", help="count results that the host made up for failed calls, too")
-    add("--limit", type=int, default=10, metavar="N", help="show the first N rollouts; 0: all (default: 10)")
-    add("--html", metavar="OUT", help="write a self-contained HTML file instead")
-    parser.set_defaults(run=run, show=show)
-    return parser
+@Parameter(name="*")
+class CountFlags(TokenizerFlags):
+    """What counts."""
 
+    config: str | None = option("A YAML file of EchoConfig's fields, or a trainer's with echo_* keys.", default=None)
 
-def run(args: argparse.Namespace) -> dict[str, Any]:
-    """Inspect rollouts. Positions count from the first token of the prompt; a token with weight 0 does not count."""
-    if args.example and (args.rollouts or args.tokenizer):
-        raise UserError("--example brings its own rollout and tokenizer; leave ROLLOUTS and --tokenizer out")
-    if not args.example and not (args.rollouts and args.tokenizer):
-        raise UserError(
-            f"{'--tokenizer PATH' if args.rollouts else 'ROLLOUTS'} is missing: trl writes rollouts into "
-            "OUTPUT_DIR/completions with log_completions: true; `wm masks --example` needs neither"
-        )
-    if args.limit < 0:
-        raise UserError(f"--limit is {args.limit}; write a number of rollouts, or 0 for all")
-    if args.html:
-        check_out(Path(args.html))
-        inputs = [args.rollouts, args.tokenizer, args.chat_template, args.config]
-        check_apart(inputs, {"--html": Path(args.html)})
-    if not args.example:
-        check_file(Path(args.rollouts))  # before imports of seconds
-    settings = _settings(args)
-    config = _config(args, settings)
-    rows, more = ([example()], False) if args.example else first(read_rows(Path(args.rollouts)), args.limit)
-    from wm_plugin.lab.evaluation.inspect import summary, to_page
+    def settings(self) -> Mapping[str, Any]:
+        if self.config is None:
+            return {}
+        settings = read_yaml(self.config, "--config")
+        if not isinstance(settings, dict):
+            raise UserError(f"{self.config} holds no settings; write e.g. coeff: 0.05")
+        arguments = settings.get("chat_template_kwargs")
+        if not isinstance(arguments, dict | None):
+            raise UserError(
+                f"{self.config}: chat_template_kwargs is {shown(arguments)}; write a mapping, e.g. {{enable_thinking: false}}"
+            )
+        return settings
 
-    tokenizer = example_tokenizer() if args.example else load_with_template(args.tokenizer, args.chat_template)
-    rendered = not args.example and any("completion_ids" not in row for _, row in rows)
-    end_ids = [] if args.example else turn_ends(args.tokenizer)
-    kwargs = _template_arguments(settings, args.config)
-    inspections = _inspect(rows, tokenizer, config, kwargs, end_ids, rendered)
-    tools = summary(inspection for _, inspection in inspections)
-    if args.html:
-        write_text(Path(args.html), to_page(f"Which tokens count: {args.rollouts or 'an example'}", inspections))
-    return {
-        "rollouts": [
-            {
-                "source": where,
-                "tokens": len(inspection.tokens),
-                "prompt_tokens": inspection.prompt_tokens,
-                "tools": inspection.tools(),
-                "spans": [dataclasses.asdict(piece) for piece in inspection.pieces],
-            }
-            for where, inspection in inspections
-        ],
-        "tools": tools,
-        "notes": [
-            *(_refusals(tokenizer, args.tokenizer) if rendered else ()),
-            *(warnings(sum(lacks_schemas(row) for _, row in rows)) if rendered and _shows_tools(tokenizer) else ()),
-            *_notes(config.tool_names, tools, sum(i.guessed for _, i in inspections), more and args.limit),
-        ],
-        "html": args.html,
-    }
+    def objective(self, **changes: Any) -> Any:
+        """The objective's config, with what other flags change of it."""
+        from wm_plugin.objectives.echo import EchoConfig
 
-
-def inspect_file(path: str, args: argparse.Namespace, limit: int) -> list[tuple[str, Any]]:
-    """The first rollouts of a file as `run` inspects them, for `wm report`, which has the flags that say how."""
-    settings = _settings(args)
-    config = _config(args, settings)
-    rows, _ = first(read_rows(Path(path)), limit)
-    tokenizer = load_with_template(args.tokenizer, args.chat_template)
-    rendered = any("completion_ids" not in row for _, row in rows)
-    kwargs = _template_arguments(settings, args.config)
-    return _inspect(rows, tokenizer, config, kwargs, turn_ends(args.tokenizer), rendered)
-
-
-def _inspect(
-    rows: list[Row], tokenizer: Any, config: Any, kwargs: Mapping[str, Any] | None, end_ids: Any, rendered: bool
-) -> list[tuple[str, Any]]:
-    from wm_plugin.lab.evaluation.inspect import Inspector
-
-    template = training_template(tokenizer) if rendered else None
-    inspector = Inspector(tokenizer, config, chat_template=template, chat_template_kwargs=kwargs, end_ids=end_ids)
-    inspections = []
-    for where, row in rows:
+        settings = self.settings()
+        prefixed = {key.removeprefix("echo_"): value for key, value in settings.items() if str(key).startswith("echo_")}
         try:
-            inspections.append((where, inspect_row(inspector, row)))
+            config = EchoConfig.read(prefixed or settings, "the objective")
         except UserError as error:
-            raise UserError(f"{where}: {error}") from error
-    return inspections
+            raise UserError(f"{self.config}: {error}") from None
+        return config.replace(**changes)
+
+    def inspect(self, rows: list[Row], config: Any, tokenizer: Any = None) -> list[tuple[str, Any]]:
+        """The place and the inspection of each rollout, with the code of training.
+
+        Args:
+            tokenizer: in place of the one that the flags name.
+        """
+        from wm_plugin.lab.evaluation.inspect import Inspector
+
+        end_ids = turn_ends(self.tokenizer) if self.tokenizer else []
+        tokenizer = tokenizer or self.load()
+        inspector = Inspector(
+            tokenizer,
+            config,
+            chat_template=training_template(tokenizer) if self.tokenizer and _are_rendered(rows) else None,
+            chat_template_kwargs=self.settings().get("chat_template_kwargs"),
+            end_ids=end_ids,
+        )
+        inspections = []
+        for where, row in rows:
+            try:
+                inspections.append((where, rollout_rows.inspect_row(inspector, row)))
+            except UserError as error:
+                raise UserError(f"{where}: {error}") from error
+        return inspections
+
+
+def _are_rendered(rows: list[Row]) -> bool:
+    """Whether some rollouts are messages, which a chat template renders."""
+    return any("completion_ids" not in row for _, row in rows)
 
 
 def show(result: dict[str, Any]) -> None:
@@ -182,51 +132,88 @@ def _line(span: Mapping[str, Any]) -> str:
     return f"  {span['start']:>6}-{span['end']:<6} {span['kind']:<9} {visible(origin):<14} {weight:<12} {text}"
 
 
-def _shows_tools(tokenizer: Any) -> bool:
-    """Whether the chat template writes tools at all."""
-    return "tools" in str(training_template(tokenizer) or tokenizer.chat_template)
+@prints(show)
+def masks(
+    rollouts: str | None = None,
+    /,
+    *,
+    example: bool = False,
+    count: CountFlags = CountFlags(),
+    tools: str | None = None,
+    with_scaffold: bool = False,
+    include_errors: bool = False,
+    limit: Annotated[int, bounds(0)] = 10,
+    html: str | None = None,
+) -> dict[str, Any]:
+    """Show which tokens of rollouts the objective counts, on the terminal or as HTML, with the code of training.
 
+    ROLLOUTS is JSONL, one object a line:
 
-def _settings(args: argparse.Namespace) -> Mapping[str, Any]:
-    if args.config is None:
-        return {}
-    import yaml
+    - `{"messages": [...], "tools": [...]}`: the prompt ends before the first assistant message
+    - `{"prompt": [...], "completion": [...]}`: the same, divided; TRL's completions/*.parquet has these columns
+    - `{"completion_ids": [...], "spans": [[start, end, role, tool or null, content], ...]}`
+    - trajectories, as wm env rollout and wm data convert write them; .parquet too
 
-    try:
-        settings = yaml.safe_load(read_text(Path(args.config), "--config"))
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # also of a date or a number
-        raise UserError(f"{args.config} is not YAML: {error}") from None
-    if not isinstance(settings, dict):
-        raise UserError(f"{args.config} holds no settings; write e.g. coeff: 0.05")
-    return settings
+    Messages are those of OpenAI and TRL; a tool message may carry `"failed": true` where the host made it up. As JSON, positions
+    count from the first token of the prompt; a token with weight 0 does not count.
 
-
-def _config(args: argparse.Namespace, settings: Mapping[str, Any]) -> Any:
-    from wm_plugin.objectives.echo import EchoConfig
-
-    prefixed = {key.removeprefix("echo_"): value for key, value in settings.items() if str(key).startswith("echo_")}
-    fields = prefixed or dict(settings)
-    try:
-        config = EchoConfig.read(fields, "the objective")
-    except UserError as error:
-        raise UserError(f"{args.config}: {error}") from None
-    changes: dict[str, Any] = {}
-    if args.tools is not None:
-        changes["tools"] = args.tools
-    if args.with_scaffold:
-        changes["content_only"] = False
-    if args.include_errors:
-        changes["include_errors"] = True
-    return config.replace(**changes)
-
-
-def _template_arguments(settings: Mapping[str, Any], path: str | None) -> Mapping[str, Any] | None:
-    arguments = settings.get("chat_template_kwargs")
-    if not isinstance(arguments, dict | None):
+    Args:
+        rollouts: A .jsonl file, or a .parquet file that TRL wrote.
+        example: A rollout of the demo's grid world instead; needs no file at all.
+        tools: Only these tools, as A,B; or with multipliers: '{"a": 0.3, "b": 1}'.
+        with_scaffold: Count the chat template around the content, too.
+        include_errors: Count results that the host made up for failed calls, too.
+        limit: Show the first N rollouts; 0 shows all.
+        html: Write a self-contained HTML file instead.
+    """
+    if example and (rollouts or count.tokenizer):
+        raise UserError("--example brings its own rollout and tokenizer; leave ROLLOUTS and --tokenizer out")
+    if not example and not (rollouts and count.tokenizer):
         raise UserError(
-            f"{path}: chat_template_kwargs is {shown(arguments)}; write a mapping, e.g. {{enable_thinking: false}}"
+            f"{'--tokenizer PATH' if rollouts else 'ROLLOUTS'} is missing: trl writes rollouts into "
+            "OUTPUT_DIR/completions with log_completions: true; `wm masks --example` needs neither"
         )
-    return arguments
+    if html:
+        check_out(Path(html))
+        check_apart([rollouts, count.tokenizer, count.chat_template, count.config], {"--html": Path(html)})
+    if rollouts:
+        rollout_rows.check_file(Path(rollouts))  # before imports of seconds
+    changes: dict[str, Any] = {} if tools is None else {"tools": tools}
+    changes |= {"content_only": False} if with_scaffold else {}
+    changes |= {"include_errors": True} if include_errors else {}
+    config = count.objective(**changes)
+    rows, more = [rollout_rows.example()], False
+    if rollouts:
+        rows, more = rollout_rows.first(rollout_rows.read_rows(Path(rollouts)), limit)
+    from wm_plugin.lab.evaluation.inspect import summary, to_page
+
+    tokenizer = count.load() if rollouts else rollout_rows.example_tokenizer()
+    inspections = count.inspect(rows, config, tokenizer)
+    by_tool = summary(inspection for _, inspection in inspections)
+    if html:
+        write_text(Path(html), to_page(f"Which tokens count: {rollouts or 'an example'}", inspections))
+    notes: list[str] = []
+    if count.tokenizer and _are_rendered(rows):
+        failed = [one for one in tokenizer_checks(tokenizer, count.tokenizer) if one.state == "fail"]
+        notes += [f"{one.name}: {one.detail}; {one.mend}" for one in failed]
+        if "tools" in str(training_template(tokenizer) or tokenizer.chat_template):  # the template writes tools
+            notes += warnings(sum(rollout_rows.lacks_schemas(row) for _, row in rows))
+    guessed = sum(inspection.guessed for _, inspection in inspections)
+    return {
+        "rollouts": [
+            {
+                "source": where,
+                "tokens": len(inspection.tokens),
+                "prompt_tokens": inspection.prompt_tokens,
+                "tools": inspection.tools(),
+                "spans": [dataclasses.asdict(piece) for piece in inspection.pieces],
+            }
+            for where, inspection in inspections
+        ],
+        "tools": by_tool,
+        "notes": [*notes, *_notes(config.tool_names, by_tool, guessed, more and limit)],
+        "html": html,
+    }
 
 
 def _notes(tool_names: Any, tools: Mapping[str, Any], guessed: int, limit: int) -> Iterator[str]:
@@ -242,9 +229,3 @@ def _notes(tool_names: Any, tools: Mapping[str, Any], guessed: int, limit: int) 
         )
     if limit:
         yield f"the first {limit} rollouts; --limit 0 takes all"
-
-
-def _refusals(tokenizer: Any, name: str) -> Iterator[str]:
-    for check in tokenizer_checks(tokenizer, name):
-        if check.state == "fail":
-            yield f"{check.name}: {check.detail}; {check.mend}"

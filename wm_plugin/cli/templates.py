@@ -6,10 +6,26 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from wm_plugin.cli.rollouts import read_text
+from cyclopts import Parameter
+
 from wm_plugin.errors import MissingExtraError, UserError, install
 from wm_plugin.hosting.checks import Check
+from wm_plugin.options import Options, option
+from wm_plugin.runtime.texts import read_text
 from wm_plugin.tokens.tokenizer import load_tokenizer, model_type
+
+
+@Parameter(name="*")
+class TokenizerFlags(Options):
+    """A tokenizer with its chat template."""
+
+    tokenizer: str | None = option("A tokenizer's folder, or its name on the Hub.", default=None)
+    chat_template: str | None = option(
+        "The chat template in place of the tokenizer's: a file, or the name of one that TRL ships.", default=None
+    )
+
+    def load(self) -> Any:
+        return load_with_template(self.tokenizer or "", self.chat_template)
 
 
 def load_with_template(name: str, template: str | None, *, field: str = "--tokenizer") -> Any:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from wm_plugin.data.messages import arguments_of
-from wm_plugin.data.schema import Action, Call, Context, Observation, Turn
+from wm_plugin.data.schema import Action, Call, Context, Turn
 from wm_plugin.data.thoughts import content_of, is_inline
 from wm_plugin.tokens.message import Message
 
@@ -68,13 +68,10 @@ def _turn_messages(turn: Turn, number: int) -> list[Message]:
             name, call_id = observation.tool or calls[call].name, call_ids[call]
             messages.append({"role": "tool", "tool_call_id": call_id, "name": name, "content": observation.text})
         else:
-            messages.append({"role": _role(observation), "content": observation.text})
+            role = observation.data.get("role")
+            role = role if role in ("system", "developer") else "user"
+            messages.append({"role": role, "content": observation.text})
     return messages
-
-
-def _role(observation: Observation) -> str:
-    role = observation.data.get("role")
-    return role if role in ("system", "developer") else "user"
 
 
 def _call_ids(calls: Sequence[Call], turn: int) -> list[str]:

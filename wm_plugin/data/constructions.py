@@ -47,7 +47,12 @@ def rft(
     """
     if per_task is not None and per_task < 1:
         raise UserError(f"per_task is {per_task}; write a number >= 1, or leave it out for all")
-    successes = _distinct(trajectory for trajectory in trajectories if _succeeded(trajectory, threshold))
+
+    def succeeded(one: Trajectory) -> bool:
+        rewarded = threshold is not None and one.reward is not None and one.reward >= threshold
+        return one.success is True or rewarded
+
+    successes = _distinct(filter(succeeded, trajectories))
     if per_task is not None:
         successes = _capped(successes, per_task, seed)
     return imitation(successes, construction="rft")
@@ -75,11 +80,6 @@ def documents(paths: Iterable[str | Path]) -> Iterator[Sample]:
 def columns(trajectory: Trajectory, construction: str) -> dict[str, Any]:
     """Return the columns that name a sample's origin."""
     return {"construction": construction, "task_id": trajectory.task_id, "trajectory": identity(trajectory)}
-
-
-def _succeeded(trajectory: Trajectory, threshold: float | None) -> bool:
-    rewarded = threshold is not None and trajectory.reward is not None and trajectory.reward >= threshold
-    return trajectory.success is True or rewarded
 
 
 def _distinct(trajectories: Iterable[Trajectory]) -> Iterator[Trajectory]:

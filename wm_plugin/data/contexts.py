@@ -39,28 +39,19 @@ _SUFFIXES = (".yaml", ".yml", ".json")
 Item = TypeVar("Item", bound=Trajectory | Transition)
 
 
-class Contexts(Mapping[str, Mapping[str, str]]):
+class Contexts:
     """Fields of contexts by key; see the module's docstring for the keys. `source` names the file in errors."""
 
     def __init__(self, fields: Mapping[str, Mapping[str, str]], source: str = "") -> None:
-        self._fields, self.source = dict(fields), source
+        self.fields, self.source = fields, source
         self._met: set[str] = set()
-
-    def __getitem__(self, key: str) -> Mapping[str, str]:
-        return self._fields[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._fields)
-
-    def __len__(self) -> int:
-        return len(self._fields)
 
     def fill(self, context: Context, *keys: str) -> Context:
         """Fill a context with the fields of the first of these keys that is there, or of `*`."""
         for key in (*keys, OTHERS):
-            if key in self._fields:
+            if key in self.fields:
                 self._met.add(key)
-                return context.model_copy(update=dict(self._fields[key]))
+                return context.model_copy(update=dict(self.fields[key]))
         return context
 
     def filled(self, item: Item) -> Item:
@@ -81,18 +72,18 @@ class Contexts(Mapping[str, Mapping[str, str]]):
     @property
     def digest(self) -> str:
         """Of all keys and fields, for the settings of a run that goes on later."""
-        return hashlib.sha256(json.dumps(self._fields, sort_keys=True).encode()).hexdigest()[:16]
+        return hashlib.sha256(json.dumps(self.fields, sort_keys=True).encode()).hexdigest()[:16]
 
     @property
     def unused(self) -> list[str]:
         """The keys that no item had, but `*`."""
-        return [key for key in self._fields if key not in self._met and key != OTHERS]
+        return [key for key in self.fields if key not in self._met and key != OTHERS]
 
     def check_used(self) -> None:
         """Raise a UserError if no item had one of the keys: the file is then for other tasks."""
-        if self._fields and not self._met:
+        if self.fields and not self._met:
             raise UserError(
-                f"{self.source}: no task has one of its {len(self._fields)} keys (the first is {shown(next(iter(self)))}); "
+                f"{self.source}: no task has one of its {len(self.fields)} keys (the first is {shown(next(iter(self.fields)))}); "
                 "write the tasks' ids, or * for all of them"
             )
 

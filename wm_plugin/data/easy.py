@@ -9,26 +9,143 @@ import bisect
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import IO, Any
 
+from wm_plugin.client.predict import Predictor
 from wm_plugin.data.draws import uniform
 from wm_plugin.data.errors import RowError
-from wm_plugin.data.outputs import atomic, check_derived
-from wm_plugin.data.prompts import Prompts, render, target
+from wm_plugin.data.outputs import atomic, check_apart, check_derived, check_out
+from wm_plugin.data.predictions import Repeatable, predictions
+from wm_plugin.data.prompts import Prompts, load, render, target
 from wm_plugin.data.schema import Transition
-from wm_plugin.data.scores import Reward, score
+from wm_plugin.data.scores import NO_MODEL, Reward, real_valued, score
+from wm_plugin.data.transitions import transitions_in
 from wm_plugin.data.write import holds, write_transitions
 from wm_plugin.errors import UserError
+from wm_plugin.options import Number, Options, Whole, option
 from wm_plugin.registry import import_object
 from wm_plugin.tokens.message import Message
 
 STAGE = "sft"  # of the prompts, both for training the filter model and for its predictions
 SCORES = ("trajectory", "turn", "call", "easy", "kept", "mean", "distances")  # the keys of a transition's distances
+TARGET_SHARE = 0.3  # the paper's share of easy samples, on both its benchmarks
 _DIGITS = 9  # that a distance is rounded to, so that 1 - 0.8 is 0.2 and not below it
+
+
+class EasyOptions(Options):
+    """How easy samples are found, and how many stay."""
+
+    prompts: str = option("A family of prompts, or a file of your own.", default="rwml")
+    k: Whole = option("Predictions of each sample.", default=10, ge=1)
+    reward: str = option(
+        "rwml (rouge for tools, else embedding), rouge, embedding, exact, ..., or package.module:NAME.", default="rwml"
+    )
+    embedding_model: str | None = option("The embedding model, for the rewards that have one.", default=None)
+    embedding_server: str | None = option(
+        "A server that has the embedding model (default: load it in this process).", default=None
+    )
+    threshold: Number | None = option("A prediction below this distance is right.", default=None, ge=0, le=1)
+    target_easy_share: Number | None = option(
+        "Find the threshold for this share of easy samples (default: the paper's 0.3).", default=None, ge=0, le=1
+    )
+    tau_easy: Number = option(
+        "A sample is easy if more than this share of its predictions is right.", default=0.0, ge=0, le=1
+    )
+    keep: Number = option("Share of the easy samples that stays.", default=0.1, ge=0, le=1)
+    filter_share: Number = option("Share of the tasks that trains the filter model.", default=0.1, ge=0, le=1)
+    filter_data: str | None = option(
+        "Train on these instead, e.g. the validation split; then all samples are predicted.", default=None
+    )
+    epochs: Number = option("Epochs of the filter model's training.", default=2.0, gt=0)
+    learning_rate: Number = option("Learning rate of the filter model's training.", default=2e-6, gt=0)
+    train_batch_size: Whole = option("Samples of a training step.", default=32, ge=1)
+    seed: Whole = option("Seed of all draws.", default=0)
+
+
+def thin_out(
+    source: str | Path,
+    out: Path,
+    predictor: Callable[[str | None], Predictor],
+    work: Path,
+    options: EasyOptions,
+    *,
+    base: str | None = None,
+    filter_model: str | None = None,
+    shard_size: int = 256,
+    watch: Callable[[Iterable[Any]], Iterable[Any]] = iter,
+) -> dict[str, Any]:
+    """Write a file's transitions without most of the easy ones, and their distances beside it. Returns counts.
+
+    Args:
+        predictor: makes the predictor of a model: the trained filter model, `filter_model`, or None for a server's.
+        work: a folder for the filter model and predictions, from which a killed run continues.
+        base: the model that the filter model is trained from; None if there is one.
+        watch: passes the predicted transitions through, for a progress bar.
+
+    Raises:
+        UserError: options do not fit each other, or an output has no place.
+    """
+    check_out(out, (".jsonl",))
+    scores = check_scores(out)
+    inputs = (source, options.filter_data, options.prompts, base, filter_model, options.embedding_model)
+    check_apart(inputs, {"--out": out, "the scores": scores})
+    if options.threshold is not None and options.target_easy_share is not None:
+        raise UserError("--target-easy-share finds the threshold: leave it or --threshold out")
+    if options.filter_data and not base:
+        raise UserError("--filter-data is for training: name the base with --model")
+    prompts, seed, k = load(options.prompts), options.seed, options.k
+    reward = real_valued(options.reward, options.embedding_model, options.embedding_server)
+    share = options.filter_share if base and not options.filter_data else 0.0
+    everything = Repeatable(lambda: transitions_in(source))
+    rest = Repeatable(lambda: (one for one in everything if not trains_filter(one, share, seed)))
+    kinds = Counter(one.observation.kind for one in everything)
+    if options.reward == "rwml" and not options.embedding_model and kinds.total() > kinds["tool"]:
+        raise UserError(f"not all observations are tools' results: {NO_MODEL}")
+    trained_on = 0
+    if base:
+        training = (one for one in everything if trains_filter(one, share, seed))
+        trained_on = train_filter(
+            transitions_in(options.filter_data) if options.filter_data else training,
+            prompts,
+            base,
+            work / "filter",
+            seed=seed,
+            epochs=options.epochs,
+            learning_rate=options.learning_rate,
+            batch_size=options.train_batch_size,
+        )
+    outputs = predictions(
+        rest,
+        predictor(str(work / "filter") if base else filter_model),
+        prompts,
+        k=k,
+        folder=work / "predictions",
+        shard_size=shard_size,
+        seed=seed,
+        stage=STAGE,
+        thinking=False,
+    )
+    found = list(distances(watch(outputs), reward, prompts))
+    threshold, tau_easy = options.threshold, options.tau_easy
+    if threshold is None:
+        wanted = TARGET_SHARE if options.target_easy_share is None else options.target_easy_share
+        threshold = solve_threshold((row.values for row in found), tau_easy, wanted)
+    report = write_filtered(rest, found, out, threshold=threshold, tau_easy=tau_easy, keep=options.keep, seed=seed)
+    return {
+        "transitions": kinds.total(),
+        "observations": {kind: kinds[kind] for kind in ("tool", "user", "environment")},
+        "trained_on": trained_on,
+        **report.as_dict(),
+        "failed": sum(k - len(row.values) for row in found),
+        "malformed": sum(row.malformed for row in found),
+        "alike": sum(row.alike for row in found),
+        "out": str(out),
+        "scores": str(scores),
+    }
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ from typing import IO, Any, Literal
 
 import ijson
 
-from wm_plugin.data import parquet
 from wm_plugin.data.errors import RowError
 from wm_plugin.errors import UserError
 from wm_plugin.untrusted import LARGEST, LEVELS, deeper, loads
@@ -141,6 +140,8 @@ def records(path: Path, head: Head) -> Iterator[Record]:
 
 
 def _rows(path: Path) -> Iterator[Record]:
+    from wm_plugin.data import parquet
+
     row = 0
     try:
         for value in parquet.rows(path):
@@ -208,11 +209,25 @@ def lines(path: Path, start: int = 0, end: int | None = None, row: int = 0) -> I
 
 def items(path: Path, place: str) -> Iterator[Record]:
     """Yield the records at `place` of a document, in ijson's notation (`item` for an array's)."""
+    return (record for _, record in _stream(path, place, keyed=False))
+
+
+def pairs(path: Path, place: str = "") -> Iterator[tuple[str, Record]]:
+    """Yield the keys of a document's object, each with its record."""
+    return _stream(path, place, keyed=True)
+
+
+def _stream(path: Path, place: str, keyed: bool) -> Iterator[tuple[str, Record]]:
     row = 0
     with open_file(path) as file:
         try:
-            for value in ijson.items(file, place, use_float=True, buf_size=_BUFFER, multiple_values=place == ""):
-                yield _checked(row, value)
+            if keyed:
+                found = ijson.kvitems(file, place, use_float=True, buf_size=_BUFFER)
+            else:
+                values = ijson.items(file, place, use_float=True, buf_size=_BUFFER, multiple_values=not place)
+                found = (("", value) for value in values)
+            for key, value in found:
+                yield key, _checked(row, value)
                 row += 1
             return
         except BROKEN as error:
@@ -221,30 +236,15 @@ def items(path: Path, place: str) -> Iterator[Record]:
     for key in filter(None, place.split(".")):
         if key != "item":
             document = document.get(key) if isinstance(document, dict) else None
-    values = document if isinstance(document, list) and place else [document] if document is not None else None
-    if values is None:
-        yield Record(row, error=problem)
-    else:
-        yield from (_checked(number, value) for number, value in enumerate(values[row:], row))
-
-
-def pairs(path: Path, place: str = "") -> Iterator[tuple[str, Record]]:
-    """Yield the keys of a document's object, each with its record."""
-    row = 0
-    with open_file(path) as file:
-        try:
-            for key, value in ijson.kvitems(file, place, use_float=True, buf_size=_BUFFER):
-                yield key, _checked(row, value)
-                row += 1
-            return
-        except BROKEN as error:
-            problem = _broken(error)
-    document = _load_whole(path) if not place else None
-    if isinstance(document, dict):
-        entries = enumerate(document.items())
-        yield from ((key, _checked(n, value)) for n, (key, value) in entries if n >= row)
-    else:
+    entries: list[tuple[str, Any]] | None = None
+    if keyed:
+        entries = list(document.items()) if isinstance(document, dict) else None
+    elif document is not None:
+        entries = [("", value) for value in (document if isinstance(document, list) and place else [document])]
+    if entries is None:
         yield "", Record(row, error=problem)
+    else:
+        yield from ((key, _checked(number, value)) for number, (key, value) in enumerate(entries[row:], row))
 
 
 def _load_whole(path: Path) -> Any:

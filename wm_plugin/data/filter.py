@@ -159,7 +159,9 @@ class Filter:
 
     def _fails(self, trajectory: Trajectory, domain: str) -> bool:
         texts = [observation.text for _, _, observation in trajectory.observed()]
-        if _lost(trajectory) or any(_match(self._own_failures, text) for text in texts):
+        figures = trajectory.metadata.get("figures")
+        lost = isinstance(figures, Mapping) and bool(number(figures.get("lost")))  # with its world
+        if lost or any(_match(self._own_failures, text) for text in texts):
             return True
         if not self._concerns("environment_failures", domain):
             return False
@@ -208,12 +210,6 @@ def _no_targets(turn: Turn, shares: Sequence[float]) -> Turn:
         for observation, share in zip(turn.observations, shares, strict=True)
     )
     return turn.model_copy(update={"observations": observations})
-
-
-def _lost(trajectory: Trajectory) -> bool:
-    """Tell whether an episode was lost with its world."""
-    figures = trajectory.metadata.get("figures")
-    return isinstance(figures, Mapping) and bool(number(figures.get("lost")))
 
 
 def _patterns(patterns: Sequence[str]) -> list[re.Pattern[str]]:

@@ -14,7 +14,7 @@ from itertools import islice
 from string import Template
 from typing import Any
 
-from wm_plugin.client.answers import Answer, Answers
+from wm_plugin.client.answers import Answers
 from wm_plugin.data.hidden import HIDDEN
 from wm_plugin.data.render import write_context, write_history
 from wm_plugin.data.schema import Trajectory
@@ -154,15 +154,12 @@ def _asked_twice(
             except Refused as error:
                 if last or answer.failure:
                     report.failed[error.kind] += 1
-                else:
-                    again[place] = [*messages, *_repair(answer, error)]
+                    continue
+                told = f"This cannot be used: {error}. Write all parts again, each between its tags, with nothing after them."
+                reply = [{"role": "assistant", "content": answer.text}, {"role": "user", "content": told}]
+                again[place] = [*messages, *reply]
         asked = again
     return read
-
-
-def _repair(answer: Answer, error: Refused) -> list[Message]:
-    told = f"This cannot be used: {error}. Write all parts again, each between its tags, with nothing after them."
-    return [{"role": "assistant", "content": answer.text}, {"role": "user", "content": told}]
 
 
 def _filled(trajectory: Trajectory, fields: dict[str, str]) -> Trajectory:

@@ -19,7 +19,6 @@ from pathlib import Path
 from wm_plugin.data.outputs import work_folder
 from wm_plugin.data.readers import PART, Part, parts, read, read_part
 from wm_plugin.data.readers.base import Make
-from wm_plugin.data.schema import Trajectory
 from wm_plugin.data.write import Counts, outputs, write, write_parquet
 from wm_plugin.errors import UserError
 from wm_plugin.runtime.workers import uninterrupted
@@ -68,7 +67,8 @@ def convert(
                 kept.unlink()
 
         if Path(out).suffix == ".parquet":
-            write_parquet(_trajectories(shards()), unfinished)
+            filled = (shard for shard in shards() if shard.stat().st_size)
+            write_parquet((one for shard in filled for one in read(shard, "own")), unfinished)
         else:
             with unfinished.open("wb") as out_file:
                 for shard in shards():
@@ -115,9 +115,3 @@ def _end_with(parent: Connection) -> None:
 def _convert(part: Part, out: Path, strict: bool, make: Make | None) -> Shard:
     rejects = out.with_suffix(".rejects.jsonl")
     return out, rejects, write(read_part(part, make=make), out, rejects, strict=strict)
-
-
-def _trajectories(shards: Iterator[Path]) -> Iterator[Trajectory]:
-    for shard in shards:
-        if shard.stat().st_size:
-            yield from read(shard, "own")

@@ -93,7 +93,10 @@ def predictions(
             outputs = _read_shard(path, chosen)
         else:
             outputs = predictor([messages(t) for t in chosen], k=k, seed=seed_of(f"{seed}/{number}"))
-            _write_shard(path, chosen, outputs)
+            with atomic(path) as unfinished, unfinished.open("w", encoding="utf-8", newline="\n") as file:
+                for transition, texts in zip(chosen, outputs, strict=True):
+                    # ASCII: a text may hold half a surrogate pair
+                    file.write(json.dumps(_key(transition) | {"outputs": texts}) + "\n")
         yield from zip(chosen, outputs, strict=True)
 
 
@@ -134,13 +137,6 @@ def _short(value: Any) -> str:
 
 def _key(transition: Transition) -> dict[str, Any]:
     return {"trajectory": transition.trajectory, "turn": transition.turn, "call": transition.observation.call}
-
-
-def _write_shard(path: Path, transitions: Sequence[Transition], outputs: Sequence[list[str]]) -> None:
-    with atomic(path) as unfinished, unfinished.open("w", encoding="utf-8", newline="\n") as file:
-        for transition, texts in zip(transitions, outputs, strict=True):
-            # ASCII: a text may hold half a surrogate pair
-            file.write(json.dumps(_key(transition) | {"outputs": texts}) + "\n")
 
 
 def _read_shard(path: Path, transitions: Sequence[Transition]) -> list[list[str]]:

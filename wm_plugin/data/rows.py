@@ -206,11 +206,10 @@ def _plain(message: Message) -> Message:
     calls = message.get("tool_calls")
     if not calls:
         return {key: value for key, value in message.items() if key != "tool_calls"}
-    return {**message, "tool_calls": [_plain_call(call) for call in calls]}
-
-
-def _plain_call(call: Mapping[str, Any]) -> dict[str, Any]:
-    function = dict(call["function"])
-    if not isinstance(function.get("arguments"), str):
-        function["arguments"] = json.dumps(function.get("arguments") or {}, ensure_ascii=False)
-    return {**call, "function": function}
+    plain = []
+    for call in calls:
+        arguments = call["function"].get("arguments")
+        if not isinstance(arguments, str):
+            arguments = json.dumps(arguments or {}, ensure_ascii=False)
+        plain.append({**call, "function": {**call["function"], "arguments": arguments}})
+    return {**message, "tool_calls": plain}

@@ -8,12 +8,16 @@ from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from wm_plugin.data.readers import read
 from wm_plugin.data.schema import Action, Observation, Trajectory, Transition
-from wm_plugin.data.transitions import identity
+from wm_plugin.data.transitions import holds_transitions, identity, read_transitions
 from wm_plugin.data.turn_texts import action_text
+from wm_plugin.errors import UserError
 from wm_plugin.objectives.information import KEEP, category
+from wm_plugin.untrusted import loads
 
 Measure = Callable[[str], int]  # the length of a text, in characters or tokens
 
@@ -161,3 +165,30 @@ def spread(values: Iterable[int]) -> dict[str, float] | None:
 
 def _share(part: float, whole: float) -> float | None:
     return part / whole if whole else None
+
+
+def summarize(
+    source: str | Path, summary: Summary, watch: Callable[[Iterable[Any]], Iterable[Any]] = iter
+) -> dict[str, Any]:
+    """Add a file's transitions, or else its trajectories, to a summary, and return its figures.
+
+    They have `easy_share`, of `easy_of` samples, if `wm data easy` left its scores beside the file.
+
+    Raises:
+        UserError: the file cannot be read, or what is in the place of the scores is something else.
+    """
+    for record in watch(read_transitions(source) if holds_transitions(source) else read(source)):
+        summary.add(record)
+    scores = scores_beside(source)
+    if not scores.is_file():
+        return summary.as_dict()
+    try:
+        flags = [bool(loads(line)["easy"]) for line in scores.read_bytes().splitlines() if line]
+    except (ValueError, LookupError, TypeError, OSError):
+        raise UserError(f"{scores}: not what wm data easy writes; remove it, or move it elsewhere") from None
+    return summary.as_dict() | ({"easy_share": sum(flags) / len(flags), "easy_of": len(flags)} if flags else {})
+
+
+def scores_beside(source: str | Path) -> Path:
+    """The path of the scores that `wm data easy` leaves beside its output."""
+    return Path(source).with_name(f"{Path(source).stem}.easy.jsonl")

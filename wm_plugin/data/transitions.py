@@ -152,7 +152,12 @@ def _starts(
     """Return a function from a turn's number to the number of the first turn of its history."""
     if history_tokens is None or count is None:
         return lambda number: 0 if history is None else max(0, number - history)
-    limit, tokens = history_tokens, cache(lambda number: _tokens(turns[number], count))
+    limit = history_tokens
+
+    @cache
+    def tokens(number: int) -> int:
+        texts = [action_text(turns[number].action), *(observation.text for observation in turns[number].observations)]
+        return sum(count(text) for text in texts if text)
 
     def first(number: int) -> int:
         total = 0
@@ -163,11 +168,6 @@ def _starts(
         return 0
 
     return first
-
-
-def _tokens(turn: Turn, count: Callable[[str], int]) -> int:
-    texts = [action_text(turn.action), *(observation.text for observation in turn.observations)]
-    return sum(count(text) for text in texts if text)
 
 
 def _draw(count: int, turns: str, rng: random.Random) -> Iterable[int]:

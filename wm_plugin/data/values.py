@@ -6,7 +6,7 @@ personal facts move into the context. The reason for the user's call does not: t
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from genson import SchemaBuilder
@@ -111,3 +111,23 @@ def profile_to_context(trajectory: Trajectory) -> Trajectory:
         update={"simulation_instruction": f"{instruction}\n\n{facts}" if instruction else facts}
     )
     return trajectory.model_copy(update={"context": context})
+
+
+def changed(
+    trajectories: Iterable[Trajectory], *, mask: bool, profile: bool, counts: dict[str, int]
+) -> Iterator[Trajectory]:
+    """Move profiles into the context, then mask values, in this order.
+
+    Args:
+        counts: receives `masked` results and `profiles` moved.
+    """
+    for trajectory in trajectories:
+        if profile:
+            with_profile = profile_to_context(trajectory)
+            counts["profiles"] += with_profile is not trajectory
+            trajectory = with_profile
+        if mask:
+            before = masked(trajectory)
+            trajectory = mask_values(trajectory)
+            counts["masked"] += masked(trajectory) - before
+        yield trajectory

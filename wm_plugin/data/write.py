@@ -78,7 +78,12 @@ def write(
     counts = Counts()
     with outputs(out, rejects, counts, sources) as (unfinished, reject_file), _few_collections():
         kept = _kept(rows, counts, reject_file, strict)
-        (_write_lines if Path(out).suffix == ".jsonl" else write_parquet)(kept, unfinished)
+        if Path(out).suffix == ".parquet":
+            write_parquet(kept, unfinished)
+        else:
+            with unfinished.open("wb", _BUFFER) as file:
+                for trajectory in kept:
+                    file.write(trajectory.to_bytes() + b"\n")
     return counts
 
 
@@ -194,12 +199,6 @@ def _kept(rows: Iterable[Outcome], counts: Counts, rejects: IO[bytes], strict: b
         counts.rejected[row.kind] += 1
         entry = dict(zip(_REJECT, (row.file, row.row, row.reason, row.raw), strict=True))
         rejects.write(f"{json.dumps(entry, ensure_ascii=False)}\n".encode(errors="backslashreplace"))
-
-
-def _write_lines(trajectories: Iterator[Trajectory], path: Path) -> None:
-    with path.open("wb", _BUFFER) as file:
-        for trajectory in trajectories:
-            file.write(trajectory.to_bytes() + b"\n")
 
 
 def write_parquet(trajectories: Iterable[Trajectory], path: Path) -> None:

@@ -7,7 +7,7 @@ a host says of an episode: where it begins, its turns, where it ends (see `episo
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -63,6 +63,21 @@ def check_columns(environment: type, columns: Mapping[str, Any]) -> None:
         raise UserError(
             f"a row does not fit {environment.__name__}.reset: {str(error)[:200]} (its columns: {names})"
         ) from None
+
+
+def missing_columns(environment: type, columns: Iterable[str]) -> str | None:
+    """Return a message about the columns that `environment.reset` requires and `columns` lacks; None if it lacks none."""
+    columns = list(columns)
+    parameters = list(inspect.signature(environment.reset).parameters.values())[1:]  # type: ignore[attr-defined]
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    required = [one.name for one in parameters if one.default is inspect.Parameter.empty and one.kind in kinds]
+    missing = [name for name in required if name not in columns]
+    if not missing:
+        return None
+    return (
+        f"the dataset has no column {', '.join(map(repr, missing))}, which {environment.__name__}.reset needs "
+        f"(it has {', '.join(map(repr, columns))})"
+    )
 
 
 def is_over(world: Any) -> bool:

@@ -89,29 +89,31 @@ class Threads:
         """
         results: dict[int, Any] = {}
         waiting = list(enumerate(tasks))[::-1]
-        running: dict[Future[Any], tuple[int, float]] = {}
+        running: dict[Future[Any], int] = {}
+        began: dict[Future[Any], float] = {}  # a task's time only runs once its function has been made
         while waiting or running:
             while waiting and len(running) < self._workers:
                 number, task = waiting.pop()
                 future: Future[Any] = Future()
-                running[future] = number, time.monotonic()
-                threading.Thread(target=self._work, args=(future, task), daemon=True).start()
-            left = None
-            if self._timeout is not None:
-                left = max(0.0, min(since for _, since in running.values()) + self._timeout - time.monotonic())
+                running[future] = number
+                threading.Thread(target=self._work, args=(future, task, began), daemon=True).start()
+            left = self._timeout
+            if left is not None:
+                now = time.monotonic()
+                left = max(0.0, min(began.get(future, now) for future in running) + left - now)
             done, _ = wait(running, left, FIRST_COMPLETED)
             for future in done:
-                number, _ = running.pop(future)
-                results[number] = future.result()
-            for future, (number, since) in list(running.items()):
-                if self._timeout is not None and time.monotonic() - since >= self._timeout:
-                    del running[future]
-                    results[number] = Lost("timeout", f"no end within {self._timeout:g} s")
+                results[running.pop(future)] = future.result()
+            for future in list(running):
+                now = time.monotonic()
+                if self._timeout is not None and now - began.get(future, now) >= self._timeout:
+                    results[running.pop(future)] = Lost("timeout", f"no end within {self._timeout:g} s")
         return [results[number] for number in range(len(tasks))]
 
-    def _work(self, future: "Future[Any]", task: Any) -> None:
+    def _work(self, future: "Future[Any]", task: Any, began: "dict[Future[Any], float]") -> None:
         try:
             function = self._idle.pop() if self._idle else self._start()
+            began[future] = time.monotonic()
             result = _attempt(function, task)
             self._idle.append(function)
         except BaseException as error:  # from `start`

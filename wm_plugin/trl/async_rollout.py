@@ -21,12 +21,12 @@ from trl.experimental.async_grpo.async_rollout_worker import _AsyncRolloutLoop, 
 from wm_plugin.data.turn_texts import categories
 from wm_plugin.errors import UserError
 from wm_plugin.hosting.episode import EpisodePort
+from wm_plugin.hosting.figures import CONTROL, CONTROLLED, PREFIX, SHARES, summary
 from wm_plugin.objectives.weigh import without_variance
 from wm_plugin.tokens.chat import Chat, make_locator
 from wm_plugin.tokens.message import Message
 from wm_plugin.tokens.spans import Ending, Origin, SpanError, ToolBlock, block_spans, ending
 from wm_plugin.trl.rollout import CallRecorder, called, parsing_within_bounds, unanswered
-from wm_plugin.worlds.metrics import CONTROL, CONTROLLED, PREFIX, SHARES, summary
 
 if TYPE_CHECKING:
     from trl.experimental.async_grpo.async_rollout_worker import (

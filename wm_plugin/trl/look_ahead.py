@@ -6,7 +6,6 @@ and its best first action goes out, as it was sampled. Trainings are not touched
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from wm_plugin.client.predict import LocalPredictor, seed_of
@@ -79,7 +78,7 @@ def turns(
         left: turns with calls that the rollouts have left; none is imagined beyond.
     """
     model = trainer.accelerator.unwrap_model(trainer.model)
-    config = replace(config, max_new_tokens=min(config.max_new_tokens, trainer.max_completion_length))
+    config = config.replace(max_new_tokens=min(config.max_new_tokens, trainer.max_completion_length))
     predictor = LocalPredictor(model, trainer.processing_class, batch_size=_AT_ONCE)
     imaginer = _TokenImaginer(predictor, config, trainer.chat_template)
     looking = LookAhead(imaginer, OwnWorld(imaginer, config.marks), config, left=lambda _: left)

@@ -160,7 +160,7 @@ def _name(spec: Any) -> str:
     return str(getattr(path, "__name__", type(path).__name__))
 
 
-READY_MADE = {  # for reward_funcs: wm_plugin.trl.rewards.rouge
+READY_MADE: dict[str, dict[str, Any]] = {  # for reward_funcs: wm_plugin.trl.rewards.rouge
     "exact": {"path": "exact"},
     "word_f1": {"path": "word_f1"},
     "rouge": {"path": "rouge"},

@@ -18,14 +18,13 @@ from trl import GRPOTrainer
 from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.hosting import hooks
 from wm_plugin.hosting.hooks import Hook
-from wm_plugin.hosting.world import layers_of
+from wm_plugin.hosting.world import layers_of, missing_columns, tool_names
 from wm_plugin.objectives import EchoConfig
 from wm_plugin.objectives.guard import GuardConfig
 from wm_plugin.tokens.tokenizer import is_missing_folder
 from wm_plugin.trl import _compat
 from wm_plugin.trl.config import WorldModelGRPOConfig
 from wm_plugin.trl.versions import ASYNC_GONE, SUPPORTED, of_release, untested
-from wm_plugin.worlds.kit.protocol import missing_columns, tool_names
 from wm_plugin.worlds.wrappers.annealing import TurnBudget
 from wm_plugin.worlds.wrappers.tags import takes_tags
 

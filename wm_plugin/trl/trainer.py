@@ -27,6 +27,7 @@ from wm_plugin.data.host_dumps import COLUMN, EVERY, save
 from wm_plugin.errors import UserError
 from wm_plugin.hosting.config import read_field
 from wm_plugin.hosting.episode import EpisodePort, end_together
+from wm_plugin.hosting.figures import summary
 from wm_plugin.hosting.world import resets
 from wm_plugin.objectives.echo import EchoConfig, count_tokens
 from wm_plugin.objectives.empty_batches import EmptyBatchMonitor, Tally
@@ -42,7 +43,6 @@ from wm_plugin.trl.refill import Prompts, groups_to_sample, join, move, split
 from wm_plugin.trl.rewards import check_truth
 from wm_plugin.trl.rollout import Rollouts, Turns, as_text, called, parsing_within_bounds, unanswered
 from wm_plugin.trl.term import TermMixin, nothing_asked, resolve
-from wm_plugin.worlds.metrics import summary
 from wm_plugin.worlds.wrappers.annealing import TurnBudget
 from wm_plugin.worlds.wrappers.tags import REMINDER, TOOL, begins_to_think
 
@@ -60,7 +60,7 @@ class WorldModelMixin(TermMixin, _Host):
     With `coeff` 0 for the whole run, loss, gradients, parameters and random numbers are those of the host, bit by bit; the
     environment tokens' NLL is still measured and logged. Without any configuration that is not measured either, and a warning
     says so. What episodes in an `environment_factory`'s environments look like is always logged, as `wm/env/...` (see
-    `wm_plugin.worlds.metrics`).
+    `wm_plugin.hosting.figures`).
 
     Args:
         world_model: the objective. The `echo_*` fields of a `WorldModelGRPOConfig` are the same thing; giving both is an error.

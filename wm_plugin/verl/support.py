@@ -19,6 +19,7 @@ from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.hosting import hooks, optimizers
 from wm_plugin.hosting.config import check_tool_names
 from wm_plugin.hosting.hooks import Hook, VersionRange
+from wm_plugin.hosting.world import tool_names
 from wm_plugin.objectives import EchoConfig
 from wm_plugin.objectives.empty_batches import config_warning
 from wm_plugin.tokens.tokenizer import is_missing_folder
@@ -34,7 +35,6 @@ from wm_plugin.verl.names import (
     TRAINER_MODES,
     VERL_TOOL_LOOP,
 )
-from wm_plugin.worlds.kit.protocol import tool_names
 
 # 0.9.0 builds a rollout's tokens in another way by default
 SUPPORTED = VersionRange("verl", Version("0.9.1"), Version("0.10"), "verl")

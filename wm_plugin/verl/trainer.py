@@ -34,6 +34,8 @@ from verl.workers.engine_workers import ActorRolloutRefWorker
 from verl.workers.utils.padding import response_from_nested
 
 from wm_plugin.errors import UserError, nearest
+from wm_plugin.hosting.figures import summary
+from wm_plugin.hosting.world import check_columns, layers_of
 from wm_plugin.objectives import EchoConfig, Span, count_tokens
 from wm_plugin.objectives.empty_batches import EmptyBatchMonitor, Tally
 from wm_plugin.objectives.guard import Guard, GuardConfig
@@ -68,9 +70,6 @@ from wm_plugin.verl.worker import (
     WorldModelDetachActorWorker,
     WorldModelTrainingWorker,
 )
-from wm_plugin.worlds.kit.protocol import check_columns
-from wm_plugin.worlds.metrics import summary
-from wm_plugin.worlds.wrappers.control import Strength, config_of
 from wm_plugin.worlds.wrappers.tags import REMINDER
 
 HELD_OUT = ("nll", "perplexity", "tokens", "tool", "information")  # of the objective's figures, in validations
@@ -103,7 +102,7 @@ class WorldModelTrainerMixin(_Host):
 
     _wm_mode: str  # verl's name of the trainer that it is in front of
     _wm_guard: Guard | None = None
-    _wm_strength: Strength | None = None  # of the control's curriculum
+    _wm_strength: Any = None  # of the control's curriculum
     _wm_saved = -1  # the step of the last checkpoint
 
     def __init__(self, config: Any) -> None:
@@ -123,6 +122,8 @@ class WorldModelTrainerMixin(_Host):
         self._wm_tools: list[str] = sorted(self._wm.objective.tool_names or ())  # in the order of their numbers
         self._wm_turn_budget = self._wm.turn_budget
         if self._wm.control is not None and self._wm.control.curriculum is not None:
+            from wm_plugin.worlds.wrappers.control import Strength
+
             self._wm_strength = Strength(self._wm.control.curriculum)
         self._wm_episodes: list[dict[str, float]] = []  # of this step, for the budget and the curriculum
         self._wm_expected = config.data.train_batch_size * rollout.n  # trajectories that this step should bring
@@ -773,8 +774,9 @@ def _check_rows(wm: WorldModelConfig, dataset: Any, files: str) -> None:
             if environment is None or (kind := (environment, *sorted(columns))) in checked:
                 continue
             check_columns(environment, columns)
-            if (control := config_of(environment)) is not None:
-                control.check_columns(columns, environment.__name__)
+            for _, options, _ in layers_of(environment):  # a control withholds what columns say
+                if check := getattr(options, "check_columns", None):
+                    check(columns, environment.__name__)
         except UserError as error:
             raise UserError(f"extra_info in row {number} of {files}: {error}") from None
         checked.add(kind)

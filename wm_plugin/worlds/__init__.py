@@ -13,35 +13,23 @@ A simulated world may be a file instead: see `from_file`. `specs.py` lists the r
 none of them.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
-from wm_plugin.registry import Registry
-from wm_plugin.worlds.kit.protocol import not_a_tool
-from wm_plugin.worlds.specs import SPECS, EnvironmentSpec, Needs
+from wm_plugin._lazy import lazy
 
-
-class _Environments(Registry):
-    def get(self, name: str) -> Any:
-        """Return the class of this name, at this dotted path, or of this file (see `from_file`)."""
-        if not is_file(name):
-            return super().get(name)
-        from wm_plugin.worlds.from_file import world_of
-
-        return world_of(name)
-
-
-def is_file(name: str) -> bool:
-    """Return whether an environment's name is the path of a file."""
-    return name.endswith((".yaml", ".yml", ".json"))
-
-
-ENVIRONMENTS = _Environments("environment", **{name: spec.path for name, spec in SPECS.items()})
-
-
-def load(name: str) -> type:
-    """Return the class of a registered environment, at a dotted path, or of a file: `load("maze")`."""
-    environment: type = ENVIRONMENTS.get(name)
-    return environment
-
+if TYPE_CHECKING:
+    from wm_plugin.hosting.world import not_a_tool
+    from wm_plugin.worlds.environments import ENVIRONMENTS, load
+    from wm_plugin.worlds.specs import SPECS, EnvironmentSpec, Needs
 
 __all__ = ["ENVIRONMENTS", "SPECS", "EnvironmentSpec", "Needs", "load", "not_a_tool"]
+_MODULES = {
+    "ENVIRONMENTS": "environments",
+    "EnvironmentSpec": "specs",
+    "Needs": "specs",
+    "SPECS": "specs",
+    "load": "environments",
+    "not_a_tool": "kit.protocol",
+}
+
+__getattr__ = lazy(__name__, _MODULES)

@@ -17,7 +17,7 @@ from typing import Any
 from wm_plugin.data.schema import Kind
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.registry import import_object
-from wm_plugin.worlds import ENVIRONMENTS, is_file
+from wm_plugin.worlds.environments import ENVIRONMENTS, is_file
 from wm_plugin.worlds.kit.protocol import (
     Chooser,
     ToolCall,

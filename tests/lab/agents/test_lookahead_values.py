@@ -122,15 +122,15 @@ def test_a_value_that_nothing_tells_is_refused():
 
 def test_marks_are_read():
     grid = MARKS["grid"]
-    assert [(one.over, one.won) for one in map(grid.read, ("..P.!", "..A.!", "..P.>", "..A.>\n", "..P.!\n"))] == [
+    assert [(one.over, one.won) for one in map(grid.outcome, ("..P.!", "..A.!", "..P.>", "..A.>\n", "..P.!\n"))] == [
         (True, True),
         (True, False),
         (False, False),
         (False, False),
         (True, True),
     ]
-    assert Marks(won="Done").read("Done.").over  # what is won is over
-    assert not Marks(over="!").read("!").won
+    assert Marks(won="Done").outcome("Done.").over  # what is won is over
+    assert not Marks(over="!").outcome("!").won
     reward = Marks(reward="Reward:")
     said = [
         "Reward: 1.5.",
@@ -141,13 +141,13 @@ def test_marks_are_read():
         "none",
         "Reward: " + "9" * 500,
     ]
-    assert [reward.read(text).reward for text in said] == [1.5, -2.0, 0.0, 0.0, 0.0, 0.0, pytest.approx(1e23)]
+    assert [reward.outcome(text).reward for text in said] == [1.5, -2.0, 0.0, 0.0, 0.0, 0.0, pytest.approx(1e23)]
 
 
 def test_numbers_without_measure_are_no_rewards():
     marks = Marks(reward="Reward:")
     for text in ("1e200", "-1e200", "1e999", "nan", "inf"):
-        assert marks.read(f"Reward: {text}").reward == 0.0
-    assert marks.read("Reward: -1e50").reward == -1e50
+        assert marks.outcome(f"Reward: {text}").reward == 0.0
+    assert marks.outcome("Reward: -1e50").reward == -1e50
     most = [Continuation("a", 1, rewards=(1e100,) * 64), Continuation("a", 1, rewards=(-1e100,))]
     assert math.isfinite(choose(most, LookAheadConfig(value="reward", penalty=1.0, floor=-1e200, marks=marks)).score)

@@ -72,7 +72,7 @@ def test_a_folder_is_only_ours(tmp_path):
     (tmp_path / "mine.txt").write_text("x")
     with pytest.raises(UserError, match="name another folder"):
         open_folder(tmp_path, "bench", "m", "d")
-    folder = open_folder(tmp_path / "new" / "eval", "bench", "m", "d")
+    folder = open_folder(tmp_path / "new" / "lab", "bench", "m", "d")
     write_result(EVALUATION, folder)
     assert open_folder(folder, "bench", "m", "d") == folder
     with pytest.raises(UserError, match="other settings"):

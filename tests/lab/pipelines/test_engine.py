@@ -66,7 +66,7 @@ def folder(tmp_path, monkeypatch):
 
 def run(capsys, *flags, code=0):
     """The states of the steps by name."""
-    assert main(["pipeline", "p.yaml", "--json", *flags]) == code
+    assert main(["lab", "pipeline", "p.yaml", "--json", *flags]) == code
     return {step["name"]: step["state"] for step in json.loads(capsys.readouterr().out)["steps"]}
 
 
@@ -80,7 +80,7 @@ def test_all_steps_run_once_in_their_order(folder, capsys):
     assert (calls[0], calls[-1], len(calls)) == ("results/data.txt", "results/table.json", 6)
     assert json.loads(Path("results/table.json").read_text())[2] == json.dumps([json.dumps(["first"]), "0", "x", "y"])
     assert ran(run(capsys)) == []
-    assert main(["pipeline", "p.yaml"]) == 0  # which shows the last step's output once more
+    assert main(["lab", "pipeline", "p.yaml"]) == 0  # which shows the last step's output once more
     assert Path("results/table.json").read_text() in capsys.readouterr().out
 
 
@@ -151,7 +151,7 @@ def test_several_at_a_time_make_the_same(folder, capsys):
 
 
 def start(*flags):
-    command = [sys.executable, "-m", "wm_plugin.cli.main", "pipeline", "p.yaml", *flags]
+    command = [sys.executable, "-m", "wm_plugin.cli.main", "lab", "pipeline", "p.yaml", *flags]
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
@@ -204,7 +204,7 @@ def test_a_run_and_what_a_killed_one_left_keep_others_out(folder, capsys):
     process = start()
     wait_for((folder / "results/data.txt.part").exists, process)
     for _ in range(2):  # while it runs; and when it was killed, and its command was not
-        assert main(["pipeline", "p.yaml"]) == 2
+        assert main(["lab", "pipeline", "p.yaml"]) == 2
         assert "runs this pipeline, or commands that it started still do" in capsys.readouterr().err
         process.kill()
         process.wait()
@@ -225,7 +225,7 @@ def test_what_fails_stops_what_needs_it_and_nothing_else(folder, capsys):
 def test_a_step_that_does_not_make_what_it_says_fails(folder, capsys):
     Path("p.yaml").write_text(FILE.replace('makes: "{work}/data.txt"', 'makes: ["{work}/data.txt", "{work}/more.txt"]'))
     assert run(capsys, code=1)["data"] == "failed"
-    assert main(["pipeline", "p.yaml"]) == 1
+    assert main(["lab", "pipeline", "p.yaml"]) == 1
     assert "did not make results/more.txt" in capsys.readouterr().err
 
 
@@ -241,7 +241,7 @@ def test_a_command_that_ended_is_not_run_again(folder, capsys):
 def test_what_it_did_not_make_is_not_touched(folder, capsys):
     Path("results").mkdir()
     Path("results/plain_s1.txt").write_text("mine")
-    assert main(["pipeline", "p.yaml"]) == 2
+    assert main(["lab", "pipeline", "p.yaml"]) == 2
     error = capsys.readouterr().err
     assert "step train:plain:1 would make results/plain_s1.txt, which is there, and which it did not make" in error
     assert not Path("calls").exists()
@@ -254,7 +254,7 @@ def test_what_is_in_a_new_place_is_not_touched_unless_the_step_made_it_once(fold
     run(capsys)
     Path("runs/p/b").write_text("mine")
     for flags in ((), ("--dry-run",)):
-        assert main(["pipeline", "p.yaml", "--set", "to=b", *flags]) == 2
+        assert main(["lab", "pipeline", "p.yaml", "--set", "to=b", *flags]) == 2
         assert "step copy would make runs/p/b, which is there, and which it did not make" in capsys.readouterr().err
     assert Path("runs/p/b").read_text() == "mine"
     Path("runs/p/b").unlink()
@@ -278,11 +278,11 @@ def test_a_checkout_in_another_place_runs_nothing_again(folder, capsys):
     for place, states in (("one", ["copy"]), ("two", [])):
         if place == "two":
             Path("one").rename("two")
-        assert main(["pipeline", f"{place}/pipelines/p.yaml", "--json"]) == 0
+        assert main(["lab", "pipeline", f"{place}/pipelines/p.yaml", "--json"]) == 0
         found = {step["name"]: step["state"] for step in json.loads(capsys.readouterr().out)["steps"]}
         assert ran(found) == states
     Path("two/settings/mine.yaml").write_text("other")
-    assert main(["pipeline", "two/pipelines/p.yaml"]) == 0
+    assert main(["lab", "pipeline", "two/pipelines/p.yaml"]) == 0
     assert f"copy: begins ({folder}/two/settings/mine.yaml changed)" in capsys.readouterr().err
 
 
@@ -324,7 +324,7 @@ def test_what_cannot_be_moved_or_read_is_a_failed_step(folder, capsys, monkeypat
     states = run(capsys, "--set", "extra=z", code=1)
     assert states["train:more:0"] == "failed"
     assert states["train:plain:0"] == "done"
-    assert main(["pipeline", "p.yaml", "--set", "extra=z"]) == 1
+    assert main(["lab", "pipeline", "p.yaml", "--set", "extra=z"]) == 1
     error = capsys.readouterr().err
     assert "train:more:0: [Errno 13] not allowed: 'x'" in error
     assert "Traceback" not in error
@@ -344,23 +344,23 @@ def test_outputs_on_another_disk_are_moved_aside_too(folder, capsys, monkeypatch
 
 def test_a_file_in_place_of_the_folder_and_no_steps_are_one_line(folder, capsys):
     Path("mine").touch()
-    assert main(["pipeline", "p.yaml", "--out", "mine"]) == 2
+    assert main(["lab", "pipeline", "p.yaml", "--out", "mine"]) == 2
     assert "mine: is a file; name a folder" in capsys.readouterr().err
     Path("p.yaml").write_text("settings: {host: trl}\nsteps: {a: {when: {host: verl}, run: x, makes: '{work}/a'}}")
-    assert main(["pipeline", "p.yaml"]) == 2
+    assert main(["lab", "pipeline", "p.yaml"]) == 2
     assert "p.yaml: has no steps with these settings; `when` leaves all out" in capsys.readouterr().err
 
 
 def test_another_pipelines_folder_is_refused(folder, capsys):
     run(capsys)
     Path("q.yaml").write_text(FILE)
-    assert main(["pipeline", "q.yaml"]) == 2
+    assert main(["lab", "pipeline", "q.yaml"]) == 2
     assert "results has the results of the pipeline p" in capsys.readouterr().err
 
 
 def test_a_missing_input_is_said_before_anything_runs(folder, capsys):
     Path("source.txt").unlink()
-    assert main(["pipeline", "p.yaml"]) == 2
+    assert main(["lab", "pipeline", "p.yaml"]) == 2
     assert "step data needs source.txt, which is not there, and which no step makes" in capsys.readouterr().err
     assert not Path("results").exists()
 
@@ -368,13 +368,13 @@ def test_a_missing_input_is_said_before_anything_runs(folder, capsys):
 def test_only_runs_a_step_with_what_it_needs(folder, capsys):
     assert ran(run(capsys, "--only", "train:more:1")) == ["data", "train:more:1"]
     assert sorted(ran(run(capsys, "--only", "train"))) == sorted(ALL[1:4])
-    assert main(["pipeline", "p.yaml", "--only", "trian"]) == 2
+    assert main(["lab", "pipeline", "p.yaml", "--only", "trian"]) == 2
     assert "there is no such step; did you mean 'train'?" in capsys.readouterr().err
 
 
 def test_dry_runs_say_why_and_do_nothing(folder, capsys):
     def states(*flags):
-        assert main(["pipeline", "p.yaml", "--dry-run", "--json", *flags]) == 0
+        assert main(["lab", "pipeline", "p.yaml", "--dry-run", "--json", *flags]) == 0
         return {step["name"]: step["why"] for step in json.loads(capsys.readouterr().out)["steps"]}
 
     assert set(states().values()) == {"new"}
@@ -436,6 +436,6 @@ def test_an_interrupt_ends_the_commands_and_says_how_to_go_on(folder, capsys):
 def test_without_doit_the_extra_is_named(folder, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "doit", None)
     monkeypatch.setitem(sys.modules, "doit.control", None)
-    assert main(["pipeline", "p.yaml"]) == 2
-    assert "wm pipeline needs doit: pip install" in capsys.readouterr().err
-    assert main(["pipeline", "p.yaml", "--list"]) == 0
+    assert main(["lab", "pipeline", "p.yaml"]) == 2
+    assert "wm lab pipeline needs doit: pip install" in capsys.readouterr().err
+    assert main(["lab", "pipeline", "p.yaml", "--list"]) == 0

@@ -10,7 +10,7 @@ import yaml
 import wm_plugin.worlds.agents.rollout as rollout
 from support.openai_server import OpenAIServer
 from support.timing import too_slow
-from wm_plugin.cli.block import read_block
+from wm_plugin.cli.support import read_block
 from wm_plugin.data.schema import Action, Call
 from wm_plugin.errors import UserError
 from wm_plugin.hosting.episode import EpisodePort, end_together

@@ -1,132 +1,17 @@
-"""`wm env rollout NAME`: episodes as trajectories, by an expert, a wanderer, a model or a server."""
+"""`wm env rollout`."""
 
-import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from wm_plugin.cli.block import read_block
-from wm_plugin.cli.data.support import progress, work_folder
-from wm_plugin.cli.env import policy
-from wm_plugin.cli.env.support import MOST_ROWS, NAME, add_row_arguments, find, rows, simulated_world
+from wm_plugin.cli.flags import MAX_ROWS, Count, PolicyFlags, RowFlags, WorkFlags, default
+from wm_plugin.cli.output import prints
+from wm_plugin.cli.support import find, progress, read_block, simulated_world, work_folder
 from wm_plugin.errors import UserError
-
-if TYPE_CHECKING:
-    pass
+from wm_plugin.options import Whole
 
 
-def add_parser(steps: Any) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = steps.add_parser(
-        "rollout",
-        help="episodes as trajectories, by an expert, a wanderer, a model or a server",
-        description="Every episode is a trajectory in X, or a line of X.rejects.jsonl that says why not. A run that was killed "
-        "continues where it was.",
-    )
-    parser.add_argument("name", metavar="NAME", help=NAME)
-    parser.add_argument("--policy", required=True, help=policy.HELP)
-    parser.add_argument("--count", type=int, required=True, metavar="N", help="how many tasks")
-    parser.add_argument(
-        "--per-task",
-        type=int,
-        default=1,
-        metavar="N",
-        help="episodes of each task, all with the task's id (default: 1)",
-    )
-    parser.add_argument("--out", required=True, help="X.jsonl or X.parquet")
-    add_row_arguments(parser)
-    parser.add_argument(
-        "--control",
-        metavar="FILE",
-        help="perturb what the agent observes: a file as for wm data control --config (a curriculum's factor is 1)",
-    )
-    parser.add_argument(
-        "--verify",
-        metavar="FILE",
-        help="check irreversible actions by a world model before they go out: a file of the fields of VerifyConfig, such as "
-        "{budget: 4, world_model: {url: http://localhost:8000/v1, model: NAME}} or {budget: 4, control: coin}, or with these "
-        "under verify (docs/verify.md)",
-    )
-    parser.add_argument(
-        "--simulation",
-        metavar="FILE",
-        help="play in a world model: a file of the fields of SimulationConfig, such as {url: http://localhost:8000/v1, "
-        "model: NAME}, or with these under simulation (docs/simulation.md)",
-    )
-    policy.add_arguments(parser)
-    parser.set_defaults(run=run, show=show)
-    return parser
-
-
-def run(args: argparse.Namespace) -> dict[str, Any]:
-    """`tasks`, `episodes`, `success`, `turns`, `effective_share`, `invalid_share`, `lost`, `failed` by reason, `calls` by tool.
-
-    What the environment's class does not say is null. With `--control`, `control` has how many calls there were under it, and how
-    many of them each perturbation changed.
-    With `--verify`, `verify` has the sums of `checks`, `refused`, `spent`, `unanswered` and `questions`.
-    """
-    from wm_plugin.data.write import check_outputs, path_of_rejects
-    from wm_plugin.lab.agents.synthesize import Marked
-    from wm_plugin.worlds.agents.collect import collect, remove_shards
-    from wm_plugin.worlds.simulated_world import SimulatedWorld
-    from wm_plugin.worlds.wrappers.control import ControlConfig
-
-    for flag, value in (("--count", args.count), ("--per-task", args.per_task)):
-        if value < 1:
-            raise UserError(f"{flag} is {value}; write a number >= 1")
-    policy.check(args)
-    if args.count * args.per_task > MOST_ROWS:
-        flags = (
-            f"--count is {args.count}"
-            if args.per_task == 1
-            else f"--count times --per-task is {args.count * args.per_task}"
-        )
-        raise UserError(f"{flags}; write a number up to {MOST_ROWS:,}, and the rest with another --seed")
-    out = Path(args.out)
-    check_outputs(out, sources=[args.policy, *filter(None, (args.control, args.verify, args.simulation))])
-    folder = work_folder(out, args.work)
-    world = find(args.name)
-    if args.simulation is not None:
-        if args.verify is not None:
-            raise UserError("--verify checks actions before a real world, and --simulation has none; leave one out")
-        world = simulated_world(world, args.simulation)
-    if args.control is not None:
-        world = world.under(read_block(args.control, "--control", "control", ControlConfig.from_mapping))
-    if args.verify is not None:
-        from wm_plugin.worlds.wrappers.verified import VerifiedWorld
-        from wm_plugin.worlds.wrappers.verify_config import VerifyConfig
-
-        config = read_block(args.verify, "--verify", "verify", VerifyConfig.from_mapping)
-        world = VerifiedWorld(world.spec, world.control, config=config)
-        world.environment  # noqa: B018 - it says what does not fit
-    player, server = policy.player(args, world)
-    if isinstance(world, SimulatedWorld):
-        player = Marked(player, world)
-    columns = policy.columns(args.column, world)
-    tasks = [{**row, **columns} for row in rows(world, args, args.count)]
-    if world.control is not None:
-        world.control.check_columns(tasks[0], world.name)  # all rows of a world have the same
-    summary = collect(
-        world,
-        [row for row in tasks for _ in range(args.per_task)],
-        player,
-        out,
-        folder=folder,
-        shard_size=args.shard_size,
-        watch=lambda shards: progress(shards, f"shards of {args.shard_size} episodes"),
-    ).as_dict()
-    if args.work is None:
-        remove_shards(folder, args.count * args.per_task, args.shard_size)
-    figures = {"server": server.figures} if server else {}
-    ok = summary["episodes"] > 0
-    files = {"out": str(out), "rejects": str(path_of_rejects(out)) if summary["failed"] else None}
-    return {
-        "environment": world.name,
-        "policy": args.policy,
-        "tasks": args.count,
-        **summary,
-        **figures,
-        **files,
-        "ok": ok,
-    }
+class Work(WorkFlags):
+    shard_size: Whole = default(WorkFlags, "shard_size", 64)
 
 
 def show(result: dict[str, Any]) -> None:
@@ -157,3 +42,94 @@ def show(result: dict[str, Any]) -> None:
         print(f"under control: {control['calls']} calls, of which {counts}")
     if result["lost"]:
         print(f"{result['lost']} episodes were lost with their process")
+
+
+@prints(show)
+def rollout(
+    name: str,
+    /,
+    *,
+    policy: PolicyFlags,
+    count: Count,
+    out: str,
+    per_task: Count = 1,
+    rows: RowFlags = RowFlags(),
+    control: str | None = None,
+    verify: str | None = None,
+    simulation: str | None = None,
+    work: Work = Work(),
+) -> dict[str, Any]:
+    """Play episodes as trajectories: by an expert, a wanderer, a model or a server.
+
+    Every episode is a trajectory in X, or a line of X.rejects.jsonl that says why not. A run that was killed continues where
+    it was.
+
+    As JSON: `tasks`, `episodes`, `success`, `turns`, `effective_share`, `invalid_share`, `lost`, `failed` by reason, `calls` by
+    tool; null is what the world's class does not say. With --control, how many calls each perturbation changed; with
+    --verify, the sums of `checks`, `refused`, `spent`, `unanswered` and `questions`.
+
+    Args:
+        name: A world by name, or as package.module:Class; with --simulation also a file of tools (docs/simulation.md).
+        count: How many tasks.
+        out: X.jsonl or X.parquet.
+        per_task: Episodes of each task, all with the task's id.
+        control: Perturb what the agent observes: a file as for wm lab control --config (a curriculum's factor is 1).
+        verify: Check irreversible actions by a world model before they go out: a file of the fields of VerifyConfig, such as
+            {budget: 4, world_model: {url: http://localhost:8000/v1, model: NAME}}, or with these under verify.
+        simulation: Play in a world model: a file of the fields of SimulationConfig, such as {url:
+            http://localhost:8000/v1, model: NAME}, or with these under simulation.
+    """
+    from wm_plugin.data.write import check_outputs, path_of_rejects
+    from wm_plugin.lab.agents.synthesize import Marked
+    from wm_plugin.worlds.agents.collect import collect, remove_shards
+    from wm_plugin.worlds.simulated_world import SimulatedWorld
+    from wm_plugin.worlds.wrappers.control import ControlConfig
+
+    if count * per_task > MAX_ROWS:
+        flags = f"--count is {count}" if per_task == 1 else f"--count times --per-task is {count * per_task}"
+        raise UserError(f"{flags}; write a number up to {MAX_ROWS:,}, and the rest with another --seed")
+    path = Path(out)
+    check_outputs(path, sources=[policy.policy, *filter(None, (control, verify, simulation))])
+    folder = work_folder(path, work.work)
+    world = find(name)
+    if simulation is not None:
+        if verify is not None:
+            raise UserError("--verify checks actions before a real world, and --simulation has none; leave one out")
+        world = simulated_world(world, simulation)
+    if control is not None:
+        world = world.under(read_block(control, "--control", "control", ControlConfig.from_mapping))
+    if verify is not None:
+        from wm_plugin.worlds.wrappers.verified import VerifiedWorld
+        from wm_plugin.worlds.wrappers.verify_config import VerifyConfig
+
+        config = read_block(verify, "--verify", "verify", VerifyConfig.from_mapping)
+        world = VerifiedWorld(world.spec, world.control, config=config)
+        world.environment  # noqa: B018 - it says what does not fit
+    player, server = policy.player(world, rows.seed)
+    if isinstance(world, SimulatedWorld):
+        player = Marked(player, world)
+    columns = policy.columns(world)
+    tasks = [{**row, **columns} for row in rows.rows(world, count, policy.max_turns)]
+    if world.control is not None:
+        world.control.check_columns(tasks[0], world.name)  # all rows of a world have the same
+    summary = collect(
+        world,
+        [row for row in tasks for _ in range(per_task)],
+        player,
+        path,
+        folder=folder,
+        shard_size=work.shard_size,
+        watch=lambda shards: progress(shards, f"shards of {work.shard_size} episodes"),
+    ).as_dict()
+    if work.work is None:
+        remove_shards(folder, count * per_task, work.shard_size)
+    return {
+        "environment": world.name,
+        "policy": policy.policy,
+        "tasks": count,
+        **summary,
+        **({"server": server.figures} if server else {}),
+        "out": out,
+        "rejects": str(path_of_rejects(path)) if summary["failed"] else None,
+        "ok": summary["episodes"] > 0,
+    }

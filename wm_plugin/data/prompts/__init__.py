@@ -16,7 +16,6 @@ from wm_plugin.data.readers.word2world import SUCCESS
 from wm_plugin.data.render import Side, sides, write_action, write_context, write_history, write_observer
 from wm_plugin.data.schema import Action, Context, Observation, Trajectory, Transition, Turn
 from wm_plugin.data.transitions import identity, with_success
-from wm_plugin.errors import UserError, nearest
 from wm_plugin.tokens.message import Message
 
 __all__ = ["FAMILIES", "STAGES", "Prompts", "Rendered", "Variant", "dialogue", "load", "observed", "render", "target"]
@@ -57,7 +56,7 @@ def render(
     Raises:
         UserError: there is no such stage or variant.
     """
-    name = _named(prompts, variant) if variant is not None else prompts.choose(transition.trajectory, stage, seed)
+    name = prompts.choose(transition.trajectory, stage, seed, variant)
     chosen, observation = prompts.variants[name], transition.observation
     as_text, history = prompts.history == "text", _acted(transition.history, prompts)
     values = _values(prompts) | {
@@ -76,7 +75,7 @@ def render(
         return Rendered(_messages(system, [question]), name)
     texts = [[observed(o, prompts) for o in turn.observations] for turn in history]
     blocks = [*sides(history, texts), question]
-    return Rendered(_messages(_joined(system, prompts.dialogue), blocks), name)
+    return Rendered(_messages(system, blocks, prompts.dialogue), name)
 
 
 def target(observation: Observation, prompts: Prompts, *, thinking: bool = False) -> str:
@@ -114,7 +113,7 @@ def dialogue(
     the last observation of a successful trajectory gets " [SUCCESS]"; where nobody knows whether it was one, the mark is not
     spoken of. A trajectory without observations is its system message alone. Arguments and errors are those of `render`.
     """
-    name = _named(prompts, variant) if variant is not None else prompts.choose(identity(trajectory), stage, seed)
+    name = prompts.choose(identity(trajectory), stage, seed, variant)
     values = dict.fromkeys(PLACEHOLDERS, "") | _values(prompts) | _context(trajectory.context, world_context)
     observations = [observation for _, _, observation in trajectory.observed()]
     if any(map(_is_masked, observations)):
@@ -126,7 +125,7 @@ def dialogue(
     while blocks and blocks[-1][0] == "actor":
         blocks.pop()
     system = _fill(prompts.variants[name].system, values)
-    return Rendered(_messages(_joined(system, prompts.dialogue), blocks), name)
+    return Rendered(_messages(system, blocks, prompts.dialogue), name)
 
 
 def _context(context: Context, shown: Shown) -> dict[str, str]:
@@ -169,8 +168,9 @@ def observed(observation: Observation, prompts: Prompts) -> str:
     return f"{text}\n{COMPLETED[won]}" if prompts.completion else text
 
 
-def _messages(system: str, blocks: Iterable[tuple[Side, str]]) -> list[Message]:
-    """Make messages of blocks; consecutive blocks of one side are joined."""
+def _messages(system: str, blocks: Iterable[tuple[Side, str]], closing: str = "") -> list[Message]:
+    """Make messages of blocks; consecutive blocks of one side are joined. `closing` ends the system message."""
+    system = "\n\n".join(filter(None, (system, closing.strip())))
     messages: list[Message] = [{"role": "system", "content": system}] if system else []
     for side, text in blocks:
         role = _ROLES[side]
@@ -187,18 +187,8 @@ def _fill(template: str, values: Mapping[str, str]) -> str:
     return "\n\n".join(whole)
 
 
-def _joined(system: str, dialogue: str) -> str:
-    return "\n\n".join(filter(None, (system, dialogue.strip())))
-
-
 def _values(prompts: Prompts) -> dict[str, str]:
     return {
         name: "\n".join(f"- {line.strip()}" for line in value) if isinstance(value, list) else value.strip()
         for name, value in prompts.fields.items()
     }
-
-
-def _named(prompts: Prompts, variant: str) -> str:
-    if variant not in prompts.variants:
-        raise UserError(f"{prompts.name}: there is no variant {variant!r}{nearest(variant, prompts.variants)}")
-    return variant

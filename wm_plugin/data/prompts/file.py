@@ -142,8 +142,19 @@ class Prompts(BaseModel):
             raise UserError(f"stage is {shown(stage)}{nearest(stage, STAGES)}")
         return self.stages.get(stage) or list(self.variants)  # type: ignore[call-overload]
 
-    def choose(self, trajectory: str, stage: str, seed: int) -> str:
-        """Draw the variant for a trajectory uniformly; the draw depends only on the seed and the trajectory's identity."""
+    def choose(self, trajectory: str, stage: str, seed: int, variant: str | None = None) -> str:
+        """Draw the variant for a trajectory uniformly; the draw depends only on the seed and the trajectory's identity.
+
+        Args:
+            variant: take this one instead of a draw.
+
+        Raises:
+            UserError: there is no such stage or variant.
+        """
+        if variant is not None:
+            if variant not in self.variants:
+                raise UserError(f"{self.name}: there is no variant {variant!r}{nearest(variant, self.variants)}")
+            return variant
         names = self.names(stage)
         return names[whole_number(f"prompt/{seed}/{trajectory}") % len(names)]
 

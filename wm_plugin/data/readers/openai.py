@@ -15,7 +15,11 @@ from wm_plugin.data.schema import Fields, Source
 
 def matches(head: files.Head) -> bool:
     record = head.sample
-    return isinstance(record, dict) and _is_messages(record.get("messages"))
+    messages = record.get("messages") if isinstance(record, dict) else None
+    if not isinstance(messages, list):
+        return False
+    # the sample of a long document has an empty list
+    return not messages or (isinstance(messages[0], dict) and "role" in messages[0])
 
 
 def convert(record: Any, source: Source) -> Iterator[Fields]:
@@ -42,8 +46,3 @@ def convert(record: Any, source: Source) -> Iterator[Fields]:
             **rest_of(record, "messages", "tools", "functions", "id", "task_id", success=success, reward=reward),
         },
     }
-
-
-def _is_messages(value: Any) -> bool:
-    # the sample of a long document has an empty list
-    return isinstance(value, list) and (not value or (isinstance(value[0], dict) and "role" in value[0]))

@@ -5,7 +5,7 @@ result a message is. The file has the policy, but as a rule no tool definitions.
 """
 
 from collections.abc import Iterator, Mapping
-from itertools import takewhile
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,9 @@ def read(path: Path, _head: files.Head) -> Rows:
     def convert(record: Any, source: Source) -> Iterator[Fields]:
         return _convert(record, source, context, domain, profiles)
 
-    return _simulations(path), convert
+    records = files.items(path, "simulations.item")
+    none = files.Record(0, error=RowError("no list `simulations`, or an empty one", "empty"))
+    return chain([next(records, none)], records), convert
 
 
 def _profiles(path: Path) -> dict[str, dict[str, str]]:
@@ -61,12 +63,6 @@ def _profiles(path: Path) -> dict[str, dict[str, str]]:
         except files.BROKEN:
             pass  # reading the simulations reports the error
     return profiles
-
-
-def _simulations(path: Path) -> Iterator[files.Record]:
-    records = files.items(path, "simulations.item")
-    yield next(records, files.Record(0, error=RowError("no list `simulations`, or an empty one", "empty")))
-    yield from records
 
 
 def _convert(

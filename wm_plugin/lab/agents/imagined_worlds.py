@@ -73,7 +73,7 @@ def imagined(
     branch: Branch, texts: Sequence[str], marks: Marks, observers: Mapping[str, Kind] = MappingProxyType({})
 ) -> None:
     """Go on with what the policy imagined to follow its calls; `marks` read the outcome from it."""
-    outcomes = [marks.read(text) for text in texts]
+    outcomes = [marks.outcome(text) for text in texts]
     branch.observe(
         [
             Observation(kind=observers.get(call.name, "tool"), text=text, tool=call.name, call=number)
@@ -135,7 +135,7 @@ class OtherWorld:
                 branch.fail(f"world model, {simulation.trouble}")
                 continue
             seen = simulation.trajectory.turns[-1].observations
-            outcomes = [self._marks.read(one.text) for one in seen]
+            outcomes = [self._marks.outcome(one.text) for one in seen]
             over = simulation.success or any(one.over for one in outcomes)
             branch.observe(seen, over=over, won=simulation.success, reward=sum(one.reward for one in outcomes))
 
@@ -206,7 +206,7 @@ class RealWorld:
         reward = (reward_of(environment) or 0.0) - before
         seen = after.turns[-1].observations
         if self._marks.reward:
-            reward = sum(self._marks.read(one.text).reward for one in seen)
+            reward = sum(self._marks.outcome(one.text).reward for one in seen)
         branch.observe(seen, over=over or is_over(environment), won=bool(success), reward=reward)
 
     def _replayed(self, branch: Branch) -> bool:

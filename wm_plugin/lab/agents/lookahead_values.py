@@ -5,88 +5,58 @@ disagree. A policy that imagines success nearly everywhere (seen on the grid: in
 having; so does the floor, under which the policy's own action goes out.
 """
 
-import dataclasses
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from wm_plugin.errors import UserError, check_keys, shown
+from wm_plugin.errors import UserError, shown
+from wm_plugin.options import Number, Options, Whole, option
 from wm_plugin.untrusted import loads
 from wm_plugin.worlds.agents.outcomes import Marks
 
 Value = Literal["success", "reward", "length"]
-VALUES = ("success", "reward", "length")
-WORLD_MODELS = ("own", "other", "real")
 
 
-def _help(text: str, default: Any) -> Any:
-    return dataclasses.field(default=default, metadata={"help": text})
+class LookAheadConfig(Options):
+    """How far and how widely a policy looks ahead, and how it chooses."""
 
-
-@dataclass(frozen=True)
-class LookAheadConfig:
-    """How far and how widely a policy looks ahead, and how it chooses.
-
-    Raises:
-        UserError: a value is out of its range; the message names the field, the value and what to write.
-    """
-
-    continuations: int = _help("Imagined episodes of a state. Their first actions are samples of the policy.", 16)
-    depth: int = _help("Turns of an imagined episode at most, the first action's included.", 8)
-    temperature: float = _help("At which the policy samples its actions, imagined ones too; 0 is greedy.", 1.0)
-    value: Value = _help(
+    continuations: Whole = option(
+        "Imagined episodes of a state. Their first actions are samples of the policy.", default=16, ge=1
+    )
+    depth: Whole = option("Longest imagined episode, in turns, the first action's included.", default=8, ge=1)
+    temperature: Number = option(
+        "The temperature at which the policy samples its actions, imagined ones too; 0 is greedy.", default=1.0, ge=0
+    )
+    value: Value = option(
         "What an episode is worth: success (1 where it is won), reward (the sum of what its turns bring) or length (1 where the "
         "world ends it: the sooner the better); each discounted by the turns to it.",
-        "success",
+        default="success",
     )
-    discount: float = _help("A turn later is worth this share.", 0.9)
-    penalty: float = _help("Standard deviations of a first action's episodes that are taken off their mean.", 0.0)
-    floor: float = _help("Where no first action is worth more than this, the policy acts as it would.", 0.0)
-    world_model: Literal["own", "other", "real"] = _help(
+    discount: Number = option("A turn later is worth this share.", default=0.9, ge=0, le=1)
+    penalty: Number = option(
+        "Standard deviations of a first action's episodes that are taken off their mean.", default=0.0, ge=0
+    )
+    floor: Number = option("Where no first action is worth more than this, the policy acts as it would.", default=0.0)
+    world_model: Literal["own", "other", "real"] = option(
         "Who says what follows an action: own (the policy itself), other (a world model) or real (the environment: the bound).",
-        "own",
+        default="own",
     )
-    observation_temperature: float = _help("At which the policy predicts results; 0 is greedy.", 0.0)
-    observation_tokens: int = _help(
+    observation_temperature: Number = option(
+        "The temperature at which the policy predicts results; 0 is greedy.", default=0.0, ge=0
+    )
+    observation_tokens: Whole = option(
         "How many tokens a predicted result has: for boards of one size, and policies that were trained on what results hold and "
         "not on where they end. 0: it ends where the chat template's text after a result begins.",
-        0,
+        default=0,
+        ge=0,
     )
-    max_observation_tokens: int = _help("Of a predicted result whose length is not given.", 512)
-    max_new_tokens: int = _help("Of an action.", 512)
-    marks: Marks = _help("Texts in observations that say an outcome (see `outcomes`).", Marks())
-
-    def __post_init__(self) -> None:
-        for name, least in (
-            ("continuations", 1),
-            ("depth", 1),
-            ("observation_tokens", 0),
-            ("max_observation_tokens", 1),
-            ("max_new_tokens", 1),
-        ):
-            value = getattr(self, name)
-            if type(value) is not int or value < least:
-                raise UserError(f"look_ahead.{name} is {shown(value)}; write a whole number >= {least}")
-        for name in ("temperature", "observation_temperature", "penalty", "discount", "floor"):
-            value = getattr(self, name)
-            sound = type(value) in (int, float) and abs(value) <= sys.float_info.max
-            if not sound or (value < 0 and name != "floor"):
-                wanted = "a number" if name == "floor" else "a number >= 0"
-                raise UserError(f"look_ahead.{name} is {shown(value)}; write {wanted}")
-        if self.discount > 1:
-            raise UserError(f"look_ahead.discount is {self.discount}; write a number between 0 and 1")
-        for name, known in (("value", VALUES), ("world_model", WORLD_MODELS)):
-            if getattr(self, name) not in known:
-                raise UserError(f"look_ahead.{name} is {shown(getattr(self, name))}; write one of {', '.join(known)}")
-        if isinstance(self.marks, dict):
-            object.__setattr__(self, "marks", read_mapping(Marks, self.marks, "look_ahead.marks"))
-        if not isinstance(self.marks, Marks):
-            raise UserError(
-                f"look_ahead.marks is {shown(self.marks)}; write texts: {{over: …, won: …, lacks: …, reward: …}}"
-            )
+    max_observation_tokens: Whole = option(
+        "Longest predicted result whose length is not given, in tokens.", default=512, ge=1
+    )
+    max_new_tokens: Whole = option("Longest action, in tokens.", default=512, ge=1)
+    marks: Marks = option("Texts in observations that say an outcome.", default=Marks())
 
     def check_marks(self) -> None:
         """Refuse a value that nothing in an observation tells. A world model of ours, and the real world, tell of success.
@@ -110,20 +80,7 @@ class LookAheadConfig:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON values."""
-        return dataclasses.asdict(self)
-
-
-def read_mapping(kind: Any, value: Any, field: str) -> Any:
-    """A config of a frozen dataclass from a mapping of its fields.
-
-    Raises:
-        UserError: it is no mapping, or has another key; or as from the class.
-    """
-    names = [one.name for one in dataclasses.fields(kind)]
-    if not isinstance(value, dict):
-        raise UserError(f"{field} is {shown(value)}; write a mapping of some of {', '.join(names)}")
-    check_keys(field, value, names)
-    return kind(**value)
+        return self.model_dump(mode="json")
 
 
 def read_sets(value: Any) -> dict[str, LookAheadConfig]:
@@ -135,19 +92,16 @@ def read_sets(value: Any) -> dict[str, LookAheadConfig]:
     if value is None:
         return {}
     if isinstance(value, str):
-        with suppress(ValueError):  # what is none is refused next
+        with suppress(ValueError):  # invalid JSON is rejected below
             value = loads(value)
     if not isinstance(value, Mapping):
         raise UserError(
             f"look_ahead is {shown(value)}; write a mapping, e.g. {{held_out: {{continuations: 16, depth: 6}}}}"
         )
-    sets = {}
-    for name, fields in value.items():
-        if isinstance(fields, LookAheadConfig):
-            sets[str(name)] = fields
-        else:
-            sets[str(name)] = read_mapping(LookAheadConfig, {} if fields is None else fields, f"look_ahead.{name}")
-    return sets
+    return {
+        str(name): LookAheadConfig.read({} if fields is None else fields, f"look_ahead.{name}")
+        for name, fields in value.items()
+    }
 
 
 @dataclass(frozen=True)

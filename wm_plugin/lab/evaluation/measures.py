@@ -24,6 +24,7 @@ __all__ = ["Evaluation", "Measure", "interval", "interval_of_means", "open_folde
 
 FORMAT, VERSION = "wm_plugin.evaluation", 1
 MANIFEST, RESULT, ROWS = "evaluation.json", "result.json", "rows.jsonl"
+Number = int | float  # a count that was read stays a whole number
 UNITS = ("share", "nats", "points", "ratio", "correlation", "perplexity", "count", "seconds", "score")
 
 
@@ -32,17 +33,17 @@ class Measure:
     """One number, of all rows or of a group of them."""
 
     name: str  # such as "exact"
-    value: float | None  # None if it is undefined; `note` says why
+    value: Number | None  # None if it is undefined; `note` says why
     unit: str  # one of `UNITS`. "nats" are per token, "points" go from 0 to 100, and a "score" has its reward's scale
     count: int  # how many rows without a failure it is the mean of
     # what the rows are grouped by and the group's name, such as "tool" and "search"; "" for all rows
     by: str = ""
     group: str = ""
     # the limits of a 95% interval, or None
-    low: float | None = None
-    high: float | None = None
+    low: Number | None = None
+    high: Number | None = None
     failed: int = 0  # how many rows had no answer, a cut or an empty one
-    with_failed: float | None = None  # the value if failed rows count as the lowest possible value
+    with_failed: Number | None = None  # the value if failed rows count as the lowest possible value
     note: str = ""  # a remark
 
     def __post_init__(self) -> None:

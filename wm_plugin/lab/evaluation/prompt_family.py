@@ -10,7 +10,7 @@ from wm_plugin.data.outputs import atomic, check_derived
 from wm_plugin.data.prompts import Prompts
 from wm_plugin.lab.evaluation.prompt_trials import Candidate
 
-_HEAD = "# Prompts of wm data search-prompts. A copy of your own may be changed, this file not: sha256 "
+_HEAD = "# Prompts of wm lab search-prompts. A copy of your own may be changed, this file not: sha256 "
 
 
 def family_text(prompts: Prompts, chosen: Sequence[Candidate]) -> str:

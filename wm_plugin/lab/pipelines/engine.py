@@ -120,7 +120,7 @@ def run(steps: Sequence[Step], run: Run) -> bool:
         from doit.runner import MThreadRunner, Runner
         from doit.task import Stream, Task
     except ImportError:
-        raise MissingExtraError("wm pipeline", "doit", "pipelines") from None
+        raise MissingExtraError("wm lab pipeline", "doit", "pipelines") from None
     run.outcomes = {step.name: Outcome(step) for step in steps}
 
     def task(step: Step) -> Any:

@@ -113,7 +113,7 @@ def of_world(world: World, rows: Sequence[Mapping[str, Any]]) -> list[Scenario]:
 def of_trajectories(trajectories: Iterable[Trajectory]) -> list[Scenario]:
     """Make a seed scenario of each task: its request, its tools and its hidden state. A trajectory without a request is skipped.
 
-    Where a world gives no hidden state, `wm data context` writes it.
+    Where a world gives no hidden state, `wm lab context` writes it.
     """
     scenarios: dict[str, Scenario] = {}
     for number, one in enumerate(trajectories, 1):

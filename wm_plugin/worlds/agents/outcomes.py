@@ -4,44 +4,34 @@ A result of a tool carries no mark of its own for success, so that whoever imagi
 worlds with a board say it in their symbols; of any other world, name the texts.
 """
 
-import dataclasses
 from dataclasses import dataclass
+from typing import ClassVar
 
-from wm_plugin.errors import UserError, shown
+from wm_plugin.options import Options, option
 
 _NUMBER = 24  # characters of a number that are read
 _LARGEST = 1e100  # a reward; sums and squares of many stay within a float's range
 
 
-def _text(text: str) -> str:
-    return dataclasses.field(default="", metadata={"help": text})
+class Marks(Options):
+    """The texts to read outcomes by; "" where a world says no such thing."""
 
+    example: ClassVar[str] = "{over: ..., won: ..., lacks: ..., reward: ...}"
 
-@dataclass(frozen=True)
-class Marks:
-    """The texts to read outcomes by; "" where a world says no such thing.
-
-    Raises:
-        UserError: a value is no text.
-    """
-
-    over: str = _text("An episode is over where an observation ends in this text.")
-    won: str = _text("It is won where the observation has this text (and is over, if there is a text for that).")
-    lacks: str = _text(
-        "It is not won where the observation has one of these characters, such as B, a box without a goal."
+    over: str = option("An episode is over where an observation ends in this text.", default="")
+    won: str = option(
+        "It is won where the observation has this text (and is over, if there is a text for that).", default=""
     )
-    reward: str = _text("The number behind this text is the reward of the turn, e.g. 'Reward:'.")
-
-    def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            if not isinstance(value := getattr(self, field.name), str):
-                raise UserError(f"marks.{field.name} is {shown(value)}; write a text that stands in an observation")
+    lacks: str = option(
+        "It is not won where the observation has one of these characters, such as B, a box without a goal.", default=""
+    )
+    reward: str = option("The number behind this text is the reward of the turn, e.g. 'Reward:'.", default="")
 
     @property
     def tells_success(self) -> bool:
         return bool(self.won or self.lacks)
 
-    def read(self, text: str) -> "Outcome":
+    def outcome(self, text: str) -> "Outcome":
         """What an observation says."""
         over = bool(self.over) and text.rstrip().endswith(self.over)
         won = self.tells_success and self.won in text and not set(self.lacks).intersection(text)

@@ -1,12 +1,21 @@
 """What is read from an environment class beside what hosts need (`hosting.world`): schemas of tools, observers, hidden state."""
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from wm_plugin.errors import MissingExtraError, UserError, nearest, shown
-from wm_plugin.hosting.world import NOT_TOOLS, check_columns, is_over, not_a_tool, report, tool_methods, tool_names
+from wm_plugin.hosting.world import (
+    NOT_TOOLS,
+    check_columns,
+    is_over,
+    missing_columns,
+    not_a_tool,
+    report,
+    tool_methods,
+    tool_names,
+)
 
 __all__ = [
     "NOT_TOOLS",
@@ -95,21 +104,6 @@ def tool_schema(function: Callable[..., Any]) -> dict[str, Any]:
 def path_of_tool(function: Callable[..., Any]) -> str:
     """Return a tool's method as a dotted path."""
     return f"{function.__module__}:{function.__qualname__}"
-
-
-def missing_columns(environment: type, columns: Iterable[str]) -> str | None:
-    """Return a message about the columns that `environment.reset` requires and `columns` lacks; None if it lacks none."""
-    columns = list(columns)
-    parameters = list(inspect.signature(environment.reset).parameters.values())[1:]  # type: ignore[attr-defined]
-    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    required = [one.name for one in parameters if one.default is inspect.Parameter.empty and one.kind in kinds]
-    missing = [name for name in required if name not in columns]
-    if not missing:
-        return None
-    return (
-        f"the dataset has no column {', '.join(map(repr, missing))}, which {environment.__name__}.reset needs "
-        f"(it has {', '.join(map(repr, columns))})"
-    )
 
 
 def check_world(environment: type) -> None:

@@ -67,7 +67,7 @@ class SimulationConfig:
     control_tokens: tuple[str, ...] = _help(
         "Control tokens of the model's tokenizer that are written in no usual way.", ()
     )
-    scenarios: bool = _help("Whether rows are those of wm data scenarios, which bring their own initial state.", False)
+    scenarios: bool = _help("Whether rows are those of wm lab scenarios, which bring their own initial state.", False)
     worlds: tuple[str, ...] | None = _help("Which of several environments are simulated, by their names; null: all.")
     evaluation: Evaluation = _help("Where evaluations play: real, in the real world, or simulated.", "real")
 

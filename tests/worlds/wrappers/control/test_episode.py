@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from wm_plugin.worlds.metrics import summary
+from wm_plugin.hosting.figures import summary
 from wm_plugin.worlds.wrappers.control import PERTURBATIONS, ControlConfig, ControlEpisode
 
 FALSE_ALARM = 1e-9  # of a test of a share

@@ -1,0 +1,349 @@
+"""The flags that several verbs share, as options models. A verb takes a model as a keyword parameter with a default:
+
+    def verb(source: str, /, *, model: ModelFlags = ModelFlags()) -> dict[str, Any]:
+
+Where a verb has another default, it has a subclass with `max_new_tokens: Whole = default(ModelFlags, "max_new_tokens", 4096)`.
+"""
+
+import copy
+import inspect
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Group, Parameter
+
+from wm_plugin.errors import UserError, nearest, shown
+from wm_plugin.options import Number, Options, Whole, option
+
+if TYPE_CHECKING:
+    from wm_plugin.client.answers import Model
+    from wm_plugin.client.predict import LocalPredictor
+    from wm_plugin.client.server import Server
+    from wm_plugin.data.contexts import Contexts
+    from wm_plugin.data.hidden import Shown
+    from wm_plugin.worlds.agents.players import Player
+    from wm_plugin.worlds.worlds import World
+
+MAX_ROWS = 1_000_000  # they are made before the first is played
+Host = Annotated[
+    Literal["trl", "verl"], Parameter(help="Whose error messages an agent reads after a call that failed.")
+]
+WorldName = Annotated[str, Parameter(help="A world by name (wm env list), or as package.module:Class.")]
+PromptsName = Annotated[str, Parameter(help="The prompts that the world model was trained with.")]
+Names = Annotated[list[str], Parameter(consume_multiple=True)]  # --flag A B C
+
+
+def bounds(least: float, most: float | None = None) -> Parameter:
+    """What a number of a verb's own may be, as `Annotated[int, bounds(1)]`."""
+
+    def check(_kind: Any, value: float | None) -> None:
+        if value is not None and not (least <= value and (most is None or value <= most)):
+            raise ValueError(f"write a number >= {least:,}" + (f" and <= {most:,}" if most is not None else ""))
+
+    return Parameter(validator=check)
+
+
+Count = Annotated[int, bounds(1)]
+NotNegative = Annotated[int, bounds(0)]
+RowNumber = Annotated[int, bounds(0, MAX_ROWS - 1)]
+RowCount = Annotated[int, bounds(1, MAX_ROWS)]
+Share = Annotated[float, bounds(0, 1)]
+
+
+def default(model: type[Options], name: str, value: Any) -> Any:
+    """A field of a model with another default, for a subclass."""
+    field = copy.copy(model.model_fields[name])
+    field.default = value
+    return field
+
+
+def is_url(text: str) -> bool:
+    return text.startswith(("http://", "https://"))
+
+
+class Batching(Options):
+    """How many answers a model writes at once."""
+
+    batch_size: Whole = option("Outputs at once, of a model in this process.", default=64, ge=1)
+    concurrency: Whole = option("Requests at once, to a server.", default=32, ge=1)
+
+    def sampling(self, temperature: float, max_new_tokens: int) -> "Sampling":
+        """How another model writes, as many answers at once."""
+        return Sampling(
+            temperature=temperature,
+            max_new_tokens=max_new_tokens,
+            batch_size=self.batch_size,
+            concurrency=self.concurrency,
+        )
+
+
+class Requests(Options):
+    """How a model behind a server is asked."""
+
+    concurrency: Whole = default(Batching, "concurrency", 32)
+    temperature: Number = option("Sampling temperature; 0 is greedy.", default=1.0, ge=0)
+    max_new_tokens: Whole = option("Longest output, in tokens.", default=1024, ge=1)
+    no_seed: bool = option("Send a server no seeds (vLLM crashes on them on a CPU); runs then differ.", default=False)
+
+    def client(self, url: str, name: str, **more: Any) -> "Server":
+        """The client of a server.
+
+        Args:
+            more: other arguments of `Server`.
+        """
+        from wm_plugin.client.server import Server
+
+        own: dict[str, Any] = {
+            "concurrency": self.concurrency,
+            "timeout": 600.0,
+            "temperature": self.temperature,
+            "max_tokens": self.max_new_tokens,
+            "seed": None if self.no_seed else "auto",
+        }
+        return Server(url, name, **own | more)
+
+
+class Sampling(Requests, Batching):
+    """How a model writes, behind a server or in this process."""
+
+    def load(self, path: str | Path) -> "LocalPredictor":
+        """The model of a folder or a name on the Hub, in this process."""
+        from wm_plugin.cli.support import quiet
+        from wm_plugin.client.predict import LocalPredictor
+
+        quiet()
+        return LocalPredictor(
+            path, temperature=self.temperature, max_new_tokens=self.max_new_tokens, batch_size=self.batch_size
+        )
+
+
+class Named(Options):
+    """Which model is asked."""
+
+    model: str | None = option("A model's folder, or its name on the Hub, to run in this process.", default=None)
+    server: str | None = option("Or an OpenAI-compatible server, like http://localhost:8000/v1.", default=None)
+    server_model: str | None = option("The name under which the server has the model.", default=None)
+
+    @property
+    def name(self) -> str:
+        return self.model or self.server_model or ""
+
+    def check(self, others: dict[str, Any] | None = None) -> None:
+        """Check before hours of work that one model is named, in one way.
+
+        Args:
+            others: flags of the verb that take the place of a model, with their values.
+
+        Raises:
+            UserError: a flag does not fit.
+        """
+        from wm_plugin.tokens.tokenizer import is_missing_folder
+
+        flags = {"--model": self.model, **(others or {}), "--server": self.server}
+        named = [flag for flag, value in flags.items() if value]
+        if len(named) != 1:
+            known = f"{', '.join(list(flags)[:-1])} or --server"
+            raise UserError(f"name one model: {known}" + (f"; not {' and '.join(named)}" if named else ""))
+        if (self.server is None) is not (self.server_model is None):
+            raise UserError("--server URL and --server-model NAME go together: give both or none")
+        if self.model and is_missing_folder(self.model):
+            raise UserError(f"--model {self.model}: there is no such folder")
+
+
+@Parameter(name="*", group=Group("Model", sort_key=1))
+class ModelFlags(Sampling, Named):
+    """The model that a verb asks, and how."""
+
+    temperature: Number = default(Sampling, "temperature", 0.0)
+
+    def predictor(self, *, thinking: bool, path: str | Path | None = None) -> Any:
+        """The predictor of transitions that the flags describe; with `path`, of the model there."""
+        from wm_plugin.client.predict import ServerPredictor
+
+        if self.server and self.server_model and path is None:
+            return ServerPredictor(self.client(self.server, self.server_model), thinking=thinking)
+        return self.load(path or self.name)
+
+    def asked(self) -> "Model":
+        """The model that the flags describe, for `Answers`."""
+        from wm_plugin.client.answers import LocalModel, ServerModel
+
+        if self.server and self.server_model:
+            return ServerModel(self.client(self.server, self.server_model))
+        return LocalModel(self.load(self.name))
+
+
+@Parameter(name="*")
+class WorkFlags(Options):
+    """Where a run that was killed continues."""
+
+    work: str | None = option(
+        "Folder that keeps what is done, from which a killed run continues (default: X.work beside X).", default=None
+    )
+    shard_size: Whole = option("Samples of a shard: a killed run loses at most so many.", default=256, ge=1)
+
+
+@Parameter(name="*")
+class EmbeddingFlags(Options):
+    """The embedding model of a measure or a reward."""
+
+    embedding_model: str | None = option("The embedding model, for the rewards that have one.", default=None)
+    embedding_server: str | None = option(
+        "A server that has the embedding model (default: load it in this process).", default=None
+    )
+
+
+@Parameter(name="*", group=Group("State", sort_key=2))
+class StateFlags(Options):
+    """What of the state a world model is shown, and what is known of it beside what rollouts carry."""
+
+    hidden: str | None = option(
+        "What of the state the world model is shown, beside the turns: some of initial-state, summary, permissions, "
+        "availability, final-state, or all, or none. The first is what the agent sees, too; no agent sees the others. "
+        "Default: all for word2world, initial-state for the other kinds of wm data build.",
+        default=None,
+    )
+    world_context: Annotated[bool | None, Parameter(negative="--no-world-context")] = option(
+        "The same as --hidden all; with --no-: as --hidden initial-state.", default=None
+    )
+    context_file: str | None = option(
+        "Hidden contexts by hand, .yaml or .json: a task's id -> summary, permissions, availability, final_state.",
+        default=None,
+    )
+
+    def shown(self) -> "Shown | None":
+        """What is shown; None if no flag says it.
+
+        Raises:
+            UserError: there is no such part, or two flags say it.
+        """
+        from wm_plugin.data.hidden import parse_parts
+
+        if self.hidden is None:
+            return self.world_context
+        if self.world_context is not None:
+            raise UserError("--hidden and --world-context say the same: leave one of them out")
+        return parse_parts(self.hidden)
+
+    def shown_or_all(self) -> "Shown":
+        chosen = self.shown()
+        return True if chosen is None else chosen
+
+    def contexts(self) -> "Contexts | None":
+        """The contexts of `--context-file`."""
+        from wm_plugin.data.contexts import load_contexts
+
+        return None if self.context_file is None else load_contexts(self.context_file)
+
+
+@Parameter(name="*", group=Group("Tasks", sort_key=3))
+class RowFlags(Options):
+    """Which rows of a world."""
+
+    level: str | None = option("A level of the world (wm env list names them; default: the first).", default=None)
+    seed: Whole = option("Seed of the tasks.", default=0)
+    held_out: bool = option("Rows that nothing should be trained on.", default=False)
+    split: str | None = option("train, seen or unseen, of a world that can tell them apart.", default=None)
+
+    def rows(self, world: "World", count: int, max_turns: int | None = None) -> list[dict[str, Any]]:
+        """The first `count` rows.
+
+        Raises:
+            UserError: the world has no such rows.
+        """
+        if self.held_out and self.split:
+            raise UserError("--held-out and --split say the same: leave one of them out")
+        return world.rows(count, self.seed, self.held_out, self.level, self.split, max_turns)
+
+
+class _Who(Options):
+    policy: str = option("random, expert, a folder with a model, or the URL of an OpenAI-compatible server.")
+    model: str | None = option("The name under which the server has the model.", default=None)
+
+
+@Parameter(name="*", group=Group("Agent", sort_key=1))
+class PolicyFlags(Sampling, _Who):
+    """The agent that plays, and how."""
+
+    column: tuple[str, ...] = option(
+        "NAME=VALUE: a column that every row gets, such as user_model=NAME, which plays the customer of tau2 and dialogue "
+        "(repeatable).",
+        default=(),
+    )
+    sampling_seed: Whole | None = option(
+        "Seed of the agent's sampling (default: --seed): with another one it plays the same tasks differently.",
+        default=None,
+    )
+    max_turns: Whole | None = option("Longest episode, in turns; a world may end it earlier.", default=None, ge=1)
+    host: Host = "trl"
+    workers: Whole = option("Processes, for random and expert.", default=1, ge=1)
+    timeout: Number | None = option(
+        "Longest time for an episode, in seconds, after which it is lost (default: 600 for random and expert, else no limit).",
+        default=None,
+        gt=0,
+        le=10_000_000,
+    )
+    request_timeout: Number = option("Longest time for a request, in seconds.", default=600.0, gt=0)
+    retries: Whole = option("Attempts after one that failed.", default=4, ge=0)
+
+    def player(self, world: "World", seed: int) -> "tuple[Player, Server | None]":
+        """The player, and its server if it is behind one.
+
+        Raises:
+            UserError: there is no such policy, or it cannot play in this world.
+        """
+        from wm_plugin.lab.agents.synthesize import wandering
+        from wm_plugin.worlds.agents.players import MAX_TURNS, SCRIPTED, LocalPlayer, ScriptedPlayer, ServerPlayer
+        from wm_plugin.worlds.simulated_world import SimulatedWorld
+        from wm_plugin.worlds.wrappers.verified import VerifiedWorld
+
+        simulation = world.config if isinstance(world, SimulatedWorld) else None
+        seed = seed if self.sampling_seed is None else self.sampling_seed
+        common: dict[str, Any] = {"seed": seed, "max_turns": self.max_turns or MAX_TURNS, "host": self.host}
+        if self.policy == "expert" and simulation is not None:
+            raise UserError(
+                "--policy expert looks into its environment, and a world model has none to look into; name a model, or random"
+            )
+        if self.policy == "random" and simulation is not None:
+            return wandering(world, workers=self.workers, timeout=self.timeout, **common), None
+        if self.policy in SCRIPTED:
+            timeout = 600.0 if self.timeout is None else self.timeout
+            return ScriptedPlayer(world, self.policy, workers=self.workers, timeout=timeout, **common), None
+        if is_url(self.policy):
+            if self.model is None:
+                raise UserError("--policy is a server; name its model with --model")
+            server = self.client(self.policy, self.model, timeout=self.request_timeout, max_retries=self.retries)
+            return ServerPlayer(world, server, timeout=self.timeout, **common), server
+        check_folder(self.policy, "--policy", SCRIPTED)
+        asked = world.config.world_model if isinstance(world, VerifiedWorld) else simulation
+        at_once = 1 if asked is None else asked.concurrency
+        return LocalPlayer(world, self.load(self.policy), at_once=at_once, **common), None
+
+    def columns(self, world: "World") -> dict[str, str | int]:
+        """The values of `--column` by name; digits are a whole number.
+
+        Raises:
+            UserError: one is not NAME=VALUE, or the world's `reset` takes no such column.
+        """
+        parameters = list(inspect.signature(world.environment.reset).parameters.values())[1:]  # type: ignore[attr-defined]
+        known = [one.name for one in parameters if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
+        found: dict[str, str | int] = {}
+        for pair in self.column:
+            name, equals, value = pair.partition("=")
+            if not equals:
+                raise UserError(f"--column is {shown(pair)}; write NAME=VALUE")
+            if name not in known:
+                raise UserError(f"--column: {world.name} takes no column {shown(name)}{nearest(name, known)}")
+            found[name] = int(value) if value.isascii() and value.isdigit() and len(value) < 19 else value
+        return found
+
+
+def check_folder(path: str, flag: str, known: Any) -> None:
+    """Raise a UserError for a model that is neither a folder nor, with its slash, a name on the Hub.
+
+    Args:
+        known: what the flag takes besides, for the hint.
+    """
+    if "/" not in path and not os.path.exists(path):
+        raise UserError(f"{flag} {path!r} is no folder with a model, and no URL{nearest(path, known)}")

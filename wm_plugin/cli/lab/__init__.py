@@ -1,0 +1,1 @@
+"""`wm lab`: what serves one paper's study. One module a verb."""

@@ -1,0 +1,122 @@
+"""`wm lab audit`."""
+
+from pathlib import Path
+from typing import Any
+
+from wm_plugin.cli.flags import Count
+from wm_plugin.cli.output import prints
+from wm_plugin.cli.support import quiet, read_json, search_here
+from wm_plugin.errors import UserError
+
+_WIDEST = 24  # characters of a name in the terminal: your own attacks may have long ones
+
+
+def show(result: dict[str, Any]) -> None:
+    """Print the result of `run`: tables, what their cells mean, and the verdict last, where it is read."""
+    from rich.console import Console
+    from rich.table import Column, Table
+
+    from wm_plugin.lab.evaluation.audit import CELLS
+
+    console = Console(highlight=False, markup=False)
+    title = f"{result['reward']} on {result['pairs']} transitions"
+    names = [Column(name, no_wrap=True, overflow="ellipsis", max_width=_WIDEST) for name in ("group", "attack")]
+    table = Table(*names, "above wrong", "above right", "mean score", "pays", title=title)
+    for row in result["attacks"]:
+        above = "–" if row["above_wrong"] is None else f"{row['above_wrong']:.0%}"
+        pays = "yes" if row["name"] in result["pays"] else ""
+        table.add_row(row["group"], row["name"], above, f"{row['above_right']:.0%}", f"{row['score']:.3g}", pays)
+    console.print(table)
+    console.print(CELLS)
+    spots = result["blind_spots"]
+    has_distances = any(row["distances"] for row in spots["changes"])
+    columns = ("one thing changed", "is", "tried", "paid in full", *(["distance"] if has_distances else []))
+    table = Table(*columns, title="blind spots")
+    for row in spots["changes"]:
+        cells = [row["says"], "wrong" if row["wrong"] else "right", str(row["cases"])]
+        cells.append(f"{row['paid']:.0%}" if row["cases"] else "")
+        if has_distances:
+            low, middle, high = row["distances"] or (None, None, None)
+            cells.append("" if middle is None else f"{middle:.2f} ({low:.2f} to {high:.2f})")
+        table.add_row(*cells)
+    console.print()
+    console.print(table)
+    for reason, count in result["left_out"].items():
+        console.print(f"left out: {count} ({reason})")
+    console.print()
+    for sentence in (result["verdict"], *spots["verdict"]):
+        console.print(sentence)
+
+
+@prints(show)
+def audit(
+    *,
+    reward: str,
+    data: str,
+    reward_args: str = "{}",
+    attacks: str | None = None,
+    pairs: str | None = None,
+    limit: Count = 100,
+    out: str | None = None,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Which texts earn a reward without being a right prediction, and which wrong predictions does it not notice?
+
+    Attacks a reward on transitions of yours, and says in words what it found.
+
+    1. Attacks: praise, words for a judge, forged verdicts and tags, copies, generic descriptions, stuffing, tricks with
+       characters. Each is compared with an honest wrong prediction (another output of the same tool) and with the right one.
+    2. Blind spots: the right prediction with one thing changed (a number, a `not`, a name, an emoji, the end of a long text,
+       ...), and reworded so that it is still right. Of a reward with an embedding (embedding, rwml) it also gives the
+       distances, and the threshold that separates right from wrong, or that none does.
+
+    As JSON, `beats` has the attacks that score above an honest wrong prediction, with the share of transitions in which they do.
+
+    ```
+    wm lab audit --reward rouge --reward-args '{"step": 0.2}' --data transitions.jsonl --out audit.md
+    wm lab audit --reward rwml --reward-args '{"model": "Qwen/Qwen3-Embedding-8B", "base_url": "http://localhost:8001/v1"}' \\
+        --data transitions.jsonl --pairs pairs.jsonl
+    ```
+
+    A line of --pairs: {"prediction": "You open drawer 2.", "observation": "Drawer 2 is open.", "right": true}
+
+    Args:
+        reward: exact, rwml, rules, ..., or package.module:NAME.
+        data: Transitions, or trajectories of any format.
+        reward_args: The reward's arguments as JSON.
+        attacks: A file of your own attacks, written like wm_plugin/lab/evaluation/attacks.yaml.
+        pairs: JSON lines of predictions that are right or wrong: the threshold that separates them, for an embedding.
+        limit: Most transitions, drawn at random.
+        out: X.md, for the verdict and the tables as Markdown.
+        seed: Seed of the draw, and of the changes.
+    """
+    from wm_plugin.data.outputs import check_apart, check_out, files_in, write_text
+    from wm_plugin.data.transitions import transitions_in
+    from wm_plugin.lab.evaluation import audit as audits
+    from wm_plugin.lab.evaluation import blind_spots
+    from wm_plugin.rewards.make import make
+
+    kwargs = read_json(reward_args, "--reward-args")
+    path = Path(out) if out else None
+    if path:
+        check_out(path, (".md",))
+        check_apart([data, attacks, pairs, *files_in(kwargs)], {"--out": path})
+    chosen = audits.load_attacks(attacks)
+    own = blind_spots.load_pairs(pairs) if pairs else []
+    drawn, left = audits.make_pairs(transitions_in(data), limit=limit, seed=seed)
+    quiet()
+    search_here()
+    made = make({"path": reward, "kwargs": kwargs}, field="--reward")
+    if own and blind_spots.embedding_of(made) is None:
+        raise UserError(f"--pairs: {reward} has no embedding, whose threshold they would give; leave it out")
+    result = audits.audit(made, drawn, chosen, left_out=left)
+    spots = blind_spots.blind_spots(made, drawn, own=own, seed=seed)
+    if path:
+        parts = (result.verdict(), audits.markdown({reward: result}), audits.CELLS, blind_spots.markdown(spots))
+        write_text(path, "\n\n".join(part.strip() for part in parts) + "\n")
+    return {
+        "reward": reward,
+        **result.as_dict(),
+        "blind_spots": spots.as_dict(),
+        **({"out": out} if out else {}),
+    }

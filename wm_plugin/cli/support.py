@@ -1,0 +1,167 @@
+"""Shared by the verbs: find a world, read files, show progress on a terminal, place intermediate results."""
+
+import math
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from wm_plugin.errors import UserError
+from wm_plugin.runtime.texts import read_text
+from wm_plugin.untrusted import encodable, loads
+
+if TYPE_CHECKING:
+    from wm_plugin.worlds.simulated_world import SimulatedWorld
+    from wm_plugin.worlds.worlds import World
+
+T = TypeVar("T")
+
+
+def search_here() -> None:
+    """Let a dotted path name a module in the working directory, where a console script does not look."""
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+
+
+def named(name: str) -> "World":
+    """The world of this name or dotted path, whether or not it can be played here."""
+    from wm_plugin.worlds.worlds import load
+
+    search_here()
+    return load(name)
+
+
+def find(name: str) -> "World":
+    """The world of this name or dotted path, ready to be played.
+
+    Raises:
+        UserError: there is none, or something that it needs is not installed.
+    """
+    world = named(name)
+    if missing := world.missing():
+        raise UserError(f"{name} needs {' and '.join(missing)}")
+    return world
+
+
+def simulated_world(world: "World", path: str) -> "SimulatedWorld":
+    """The world in the world model that a file names, by itself or under `simulation`.
+
+    Raises:
+        UserError: as from `read_block`, or the simulation is of other worlds, or does not fit this one.
+    """
+    from wm_plugin.worlds.simulated_world import SimulatedWorld
+    from wm_plugin.worlds.wrappers.simulation_config import SimulationConfig
+
+    config = read_block(path, "--simulation", "simulation", SimulationConfig.from_mapping)
+    if not config.of(world.name):
+        raise UserError(
+            f"{path}: simulation.worlds is of {', '.join(config.worlds or ())}; add {world.name}, or leave it out"
+        )
+    return SimulatedWorld(world.spec, config=config)
+
+
+def read_yaml(path: str, flag: str) -> Any:
+    """The value of a YAML file."""
+    import yaml
+
+    try:
+        return yaml.safe_load(read_text(Path(path), flag))
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # also of a date or a number
+        if isinstance(error, UserError):
+            raise
+        raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
+
+
+def read_block(path: str, flag: str, key: str, make: Callable[[Any], T]) -> T:
+    """What a file says, by itself or under `key`.
+
+    Args:
+        flag: the flag that names the file.
+        make: the values of the block to its config, such as `ControlConfig.read`.
+
+    Raises:
+        UserError: the file cannot be read or is no YAML, or as from `make`; the message names the file.
+    """
+    values = read_yaml(path, flag)
+    if isinstance(values, dict) and key in values:  # no block has its own name among its keys
+        values = values[key]
+    try:
+        return make(values)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+
+
+def reward_arguments(name: str, text: str, flag: str) -> dict[str, Any]:
+    """The arguments of a reward, as JSON. Where a judge fails it gives no score; a trainer would count the lowest one."""
+    from wm_plugin.rewards import REWARDS
+    from wm_plugin.rewards.judge import JudgedReward
+
+    arguments = read_json(text, flag)
+    reward = REWARDS.get(name)
+    judges = isinstance(reward, type) and issubclass(reward, JudgedReward)
+    return {"failed": math.nan, "no_verdict": math.nan, **arguments} if judges else arguments
+
+
+def token_counter(path: str) -> Callable[[str], int]:
+    """A function that counts the tokens of a text with the tokenizer at `path`, without special tokens."""
+    from wm_plugin.tokens.tokenizer import load_tokenizer
+
+    tokenizer = load_tokenizer(path, field="--tokenizer")
+    return lambda text: len(tokenizer(encodable(text), add_special_tokens=False).input_ids)
+
+
+def read_json(text: str, flag: str) -> dict[str, Any]:
+    """The JSON object of a flag.
+
+    Raises:
+        UserError: it is none.
+    """
+    try:
+        value = loads(text, strict=True)
+    except ValueError as error:
+        raise UserError(f"{flag} is no JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise UserError(f"{flag} is {text:.100}; write an object of arguments by name")
+    return value
+
+
+def work_folder(out: Path, named: str | None) -> Path:
+    """The folder of intermediate results: the one that `--work` names, or X.work beside the output X.
+
+    Raises:
+        UserError: X.work is a link, which nobody named, or the output could be one of the folder's files.
+    """
+    folder = Path(named) if named else out.with_name(f"{out.stem}.work")
+    if not named and folder.is_symlink():
+        raise UserError(f"{folder}: a link to another folder; remove it, or name a folder with --work")
+    inside = os.path.realpath(folder) in map(str, Path(os.path.realpath(out)).parents)
+    if inside and out.name.startswith(("episodes-", "predictions-")):
+        raise UserError(f"--out: {out} has the name of an intermediate result in {folder}; write another name")
+    return folder
+
+
+def progress(rows: Iterable[T], what: str) -> Iterator[T]:
+    """Pass rows through, with a count on a terminal."""
+    if not sys.stderr.isatty():
+        yield from rows
+        return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.completed:,.0f} " + what), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        for row in rows:
+            yield row
+            bar.advance(task)
+
+
+def quiet() -> None:
+    """Turn off the progress bars of transformers unless stderr is a terminal."""
+    if not sys.stderr.isatty():
+        try:
+            from transformers.utils.logging import disable_progress_bar
+        except ModuleNotFoundError:
+            return
+        disable_progress_bar()

@@ -28,7 +28,7 @@ SECONDS = 1200  # for one command
 # Two steps each; the metrics of each step are printed. `python` is the environment's.
 RECIPE_TRL = """
 python -m wm_plugin.lab.tiny --out runs/tiny --random
-bash "$ROOT/recipes/trl/run_echo_grpo_tiny.sh" --max_steps 2
+bash "$ROOT/recipes/trl/run.sh" echo_grpo_tiny --max_steps 2
 """
 # trl 1.0 knows no environments that give a reward, which the recipe needs: tools, called by a script in the policy's place
 SCRIPTED_TRL = """
@@ -41,7 +41,7 @@ from wm_plugin.trl import WorldModelGRPOTrainer
 class Trainer(Scripted, WorldModelGRPOTrainer): pass
 run(Trainer, args=config(max_steps=2), world_model=EchoConfig(0.5))'
 """
-RECIPE_VERL = 'bash "$ROOT/recipes/verl/run_echo_grpo_tiny.sh" trainer.total_training_steps=2'
+RECIPE_VERL = 'bash "$ROOT/recipes/verl/run.sh" echo_grpo_tiny trainer.total_training_steps=2'
 
 
 @dataclass

@@ -1,9 +1,9 @@
 """Tables of consistency (Real, WM, W2R, CR) of small world models, before and after their training, from the runs that are there.
 
-Collects what recipes/trl/run_consistency_tiny.sh left in runs/consistency_tiny, and writes
+Collects what `wm lab pipeline consistency_tiny` left in runs/consistency_tiny, and writes
 benchmarks/results/consistency_tiny.json and, from it, consistency_tiny.md. Runs that are in the file and not in the folder stay.
 
-    recipes/trl/run_consistency_tiny.sh textworld tiny && recipes/trl/run_consistency_tiny.sh scienceworld 135m
+    wm lab pipeline consistency_tiny && wm lab pipeline consistency_tiny --set which=scienceworld_135m
     python benchmarks/consistency_tiny.py
     python benchmarks/consistency_tiny.py --runs ~/runs/consistency_tiny
 """
@@ -26,7 +26,7 @@ KEY = ("world", "size", "seed", "when")
 KEPT = ("prompts", "world_context", "max_turns", "seed")  # of an evaluation's settings
 INTRODUCTION = """\
 Consistency (Word2World) of small world models on TextWorld and ScienceWorld, before and after a short SFT on a CPU, by
-`recipes/trl/run_consistency_tiny.sh`; `python benchmarks/consistency_tiny.py` writes this. *tiny* has 1M parameters and starts
+`wm lab pipeline consistency_tiny`; `python benchmarks/consistency_tiny.py` writes this. *tiny* has 1M parameters and starts
 from random weights, *135m* is SmolLM2-135M-Instruct. They are trained for some minutes on rollouts of an expert and a wanderer,
 which then are the agents here. Both look into their environment, so that in the world model they take the actions of their real
 episodes: CR then says only whether the world model ends episodes too early. *same* says more: the share of episodes in which
@@ -64,17 +64,16 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def collect(runs: Path) -> Iterator[dict[str, Any]]:
-    """A record of each evaluation in the folder of the script's runs."""
-    for folder in (runs, *sorted(runs.glob("seed*"))):
-        for world in WORLDS:
-            for size in SIZES:
+    """A record of each evaluation in the folder of the pipeline's runs."""
+    for world in WORLDS:
+        for size in SIZES:
+            for work in sorted(runs.glob(f"{world}_{size}_s*")):
                 for when in WHEN:
-                    if (folder / world / size / when / RESULT).is_file():
-                        yield _record(folder, world, size, when)
+                    if (work / when / RESULT).is_file():
+                        yield _record(work, world, size, when)
 
 
-def _record(folder: Path, world: str, size: str, when: str) -> dict[str, Any]:
-    work = folder / world / size
+def _record(work: Path, world: str, size: str, when: str) -> dict[str, Any]:
     result = read_result(work / when)
     seed = result.settings["seed"]
     return {

@@ -1,7 +1,7 @@
 """Does the validation reward rise when the tiny recipes train with RwmlReward? A seed has a model and tasks of its own.
 
-Runs rwml_<algorithm>_tiny.yaml of the host whose environment this is, in the world sql after recipes/<host>/run_rwml_sft_tiny.sh,
-which is scored by ROUGE, and in textworld as run_rwml_pipeline_tiny.sh, which is scored by embeddings. Adds each run, as it ends,
+Runs the recipe rwml_<algorithm>_tiny of the host whose environment this is, in the world sql after rwml_sft_tiny,
+which is scored by ROUGE, and in textworld as `wm lab pipeline rwml_tiny`, by embeddings. Adds each run, as it ends,
 to benchmarks/results/rwml_tiny.json, and writes the tables of all that are there, benchmarks/results/rwml_tiny.md, anew.
 
     python benchmarks/rwml_tiny.py --host trl --seeds 1 2 3
@@ -40,8 +40,8 @@ from support.rwml import (
 
 RESULTS = Path(__file__).parent / "results" / "rwml_tiny.json"
 KEY = ("world", "host", "algorithm", "seed")
-# of a trial: variables of the pipeline, and what the hosts take
-SMALL = {"TASKS": "16", "PER_TASK": "2", "TURNS": "8", "SFT_STEPS": "4", "K": "2"}
+# of a trial: settings of the pipeline, and what the hosts take
+SMALL = {"tasks": "16", "held_out": "5", "turns": "8", "sft_steps": "4", "k": "2"}
 TRIAL = {
     "trl": ["--max_steps=1", "--eval_steps=1", "--max_completion_length=16", "--per_device_train_batch_size=16"],
     "verl": [
@@ -62,7 +62,7 @@ rounded to 0.2; no embedding is asked for, as only a tool answers. textworld: wh
 nothing is trained on, scored by the embeddings of all-MiniLM-L6-v2: 1 if 1 − cosine < 0.8, else 0. That threshold is loose: the
 paper's, for a model of 7B parameters, is 0.2, which a character model of 0.16M meets in one prediction of a thousand, so that
 nothing could be learnt from it. 0.8 follows from the easy filter by the paper's rule. The rows are what
-`recipes/pipelines/rwml_tiny.sh` leaves. A seed is that of the model, the tasks, the actions, the warm start and the training.
+`wm lab pipeline rwml_tiny` leaves. A seed is that of the model, the tasks, the actions, the warm start and the training.
 Settings were chosen on seed 100, which is not here; every other seed that was run is.
 
 Standard errors are over transitions, that of the rise is paired. Greedy is the same without sampling: what rises there is no
@@ -154,7 +154,7 @@ def record(world: str, host: str, algorithm: str, seed: int, trained: Trained) -
         "after": mean_and_error(trained.after),
         "rise": trained.rise(),
         "greedy": greedy,
-        **(distribution(trained, text_world(seed)["EMBEDDING_MODEL"]) if world == "textworld" else {}),
+        **(distribution(trained, text_world(seed)["embedding_model"]) if world == "textworld" else {}),
         "transitions": len(trained.before),
         "steps": trained.steps,
         "cpu_seconds": round(trained.cpu_seconds),

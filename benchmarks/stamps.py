@@ -62,7 +62,7 @@ RESULTS: dict[str, tuple[str, ...]] = {
     "compat": ("benchmarks/compat.py", "pyproject.toml", "wm_plugin/trl/*.py", "wm_plugin/verl/*.py"),
     "consistency_tiny": (
         "benchmarks/consistency_tiny.py",
-        "recipes/pipelines/consistency_tiny.sh",
+        "recipes/pipelines/consistency_tiny.yaml",
         "wm_plugin/lab/evaluation/consistency*.py",
         *_SIMULATED,
     ),
@@ -89,10 +89,10 @@ RESULTS: dict[str, tuple[str, ...]] = {
     "pretrained": ("benchmarks/pretrained.py", *_ON_TRL),
     "rewards_cpu": ("benchmarks/rewards.py", "wm_plugin/rewards/*.py"),
     "rewards_judges": ("benchmarks/rewards_judges.py", "wm_plugin/rewards/*.py", "wm_plugin/client/server.py"),
-    "rwml_tiny": ("benchmarks/rwml_tiny.py", "recipes/pipelines/rwml_tiny.sh", "wm_plugin/rewards/*.py"),
+    "rwml_tiny": ("benchmarks/rwml_tiny.py", "recipes/pipelines/rwml_tiny.yaml", "wm_plugin/rewards/*.py"),
     "scienceworld_replay": ("benchmarks/scienceworld_replay.py", "wm_plugin/worlds/scienceworld.py"),
     "sim_table_trl": (
-        "recipes/pipelines/sim_table_tiny.sh",
+        "recipes/pipelines/sim_rl_tiny.yaml",
         "wm_plugin/worlds/wrappers/control/*.py",
         "wm_plugin/lab/tiny/sim_table.py",
         *_SIMULATED,
@@ -100,7 +100,7 @@ RESULTS: dict[str, tuple[str, ...]] = {
     ),
     "simulated": ("benchmarks/simulated.py", "wm_plugin/client/server.py", *_SIMULATED),
     "sql_135m": (
-        "recipes/pipelines/sql_135m.sh",
+        "recipes/pipelines/sql_135m.yaml",
         "wm_plugin/worlds/sql/*.py",
         "wm_plugin/lab/tiny/pretrained.py",
         *_ON_TRL,
@@ -109,8 +109,8 @@ RESULTS: dict[str, tuple[str, ...]] = {
     "step_time_cpu": ("benchmarks/step_time.py", *_ON_TRL),
     "trajectories": ("benchmarks/trajectories.py", "wm_plugin/data/**/*.py"),
     "verify_shop_tiny": (
-        "recipes/pipelines/verify_shop_tiny.sh",
-        "recipes/trl/verify_shop_tiny.yaml",
+        "recipes/pipelines/verify_shop_tiny.yaml",
+        "recipes/trl/sft_tiny.yaml",
         "wm_plugin/worlds/wrappers/verify_checks.py",
         "wm_plugin/worlds/agents/controls.py",
         "wm_plugin/worlds/wrappers/verif*.py",

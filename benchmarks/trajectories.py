@@ -189,7 +189,7 @@ def parse(path: Path) -> None:
 
 
 def convert(path: Path, workers: int = 1) -> None:
-    from wm_plugin.cli.main import main
+    from wm_plugin import main
 
     os.environ["NO_COLOR"] = "1"
     more = ["--workers", str(workers)] if workers > 1 else []

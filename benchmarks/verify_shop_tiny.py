@@ -1,9 +1,9 @@
 """Checks before purchases by a tiny world model, beside controls that know nothing or everything: the tables of several seeds.
 
-Reads what `recipes/trl/run_verify_shop_tiny.sh` left in runs/verify_shop_tiny and, run with SEED=1 and SEED=2, in its folders
-seed1 and seed2; writes benchmarks/results/verify_shop_tiny.json and .md.
+Reads what `wm lab pipeline verify_shop_tiny` left in runs/verify_shop_tiny, run with --set seed=0, 1 and 2; writes
+benchmarks/results/verify_shop_tiny.json and .md.
 
-    for seed in 0 1 2; do SEED=$seed recipes/trl/run_verify_shop_tiny.sh; done
+    for seed in 0 1 2; do wm lab pipeline verify_shop_tiny --set seed=$seed; done
     python benchmarks/verify_shop_tiny.py
 """
 
@@ -28,7 +28,8 @@ and 50 checks an episode, by a world model of 1M parameters that was trained fro
 fail, and by controls in its place: `refuse` (always), `coin`, and `oracle` (the real shop). To accept always is a budget of 0. A
 purchase that is refused brings the shopper back to the search page, where it begins anew: each attempt succeeds as often as
 the first one, so that to be refused helps nobody by itself. The seed is that of the tasks, the shopper's draws, the model and
-its training. `recipes/trl/run_verify_shop_tiny.sh` (and with `SEED=1`, `SEED=2`), then `python benchmarks/verify_shop_tiny.py`.
+its training. `wm lab pipeline verify_shop_tiny` (and with `--set seed=1`, `--set seed=2`), then
+`python benchmarks/verify_shop_tiny.py`.
 
 Written down before the run. Question: does the world model's word bring more than a control's that knows nothing, at the same
 budget? n: three seeds of 96 tasks; nothing was chosen on them, and the recipe's training is that of before. Rule: the mean over
@@ -42,7 +43,7 @@ def main() -> None:
         "--runs", type=Path, default=Path("runs/verify_shop_tiny"), help="(default: runs/verify_shop_tiny)"
     )
     folder = parser.parse_args().runs
-    found = {seed: folder / (f"seed{seed}" if seed else "") / "table.json" for seed in SEEDS}
+    found = {seed: folder / f"s{seed}" / "table.json" for seed in SEEDS}
     records = [{"seed": seed, **json.loads(path.read_text())} for seed, path in found.items() if path.exists()]
     RESULTS.write_text(json.dumps(records, indent=1) + "\n")
     RESULTS.with_suffix(".md").write_text(tables(records))

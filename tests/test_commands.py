@@ -4,8 +4,10 @@ import re
 
 import pytest
 
-from support.commands import PAGES, RECIPES, ROOT, SCRIPT, commands, for_trl, for_verl, in_text, verbs
+from support.commands import PAGES, ROOT, SCRIPT, commands, for_trl, for_verl, in_text, verbs
+from support.scripts import listed
 from wm_plugin.cli.main import VERBS, parse
+from wm_plugin.lab.pipelines.shipped import shipped
 
 OF_HOSTS = ("verl.trainer.main_ppo", "wm_plugin.trl.train")
 # Programs of others, and flags of theirs, of benchmarks and of recipes' scripts, that the text names.
@@ -66,7 +68,18 @@ def test_every_command_is_looked_at(page):
 
 def test_the_commands_of_recipes_comments_are_read():
     """They are among those that the tests with a host parse."""
-    for host, found, least in (("verl", list(for_verl()), 40), ("trl", list(for_trl()), 30)):
-        assert sum(command.where.startswith("recipes/") for command in found) > least
+    for host, found in (("verl", list(for_verl())), ("trl", list(for_trl()))):
+        assert sum(command.where.startswith("recipes/") for command in found) >= 3
         for command in found:
-            assert command.recipe is None or (RECIPES / host / f"{command.recipe}.yaml").is_file(), command
+            assert command.recipe is None or command.recipe in listed(host), command
+
+
+@PAGE
+def test_pages_name_recipes_and_pipelines_that_there_are(page):
+    text = page.read_text()
+    for host, name in re.findall(r"recipes/(trl|verl)/run\.sh ([a-z]\w+)", text):
+        assert name in listed(host), name
+    for name in re.findall(r"wm lab pipeline (\w+_\w+)", text):
+        assert name in shipped(), name
+    for path in re.findall(r"\brecipes/[\w./]+\w", text):
+        assert "HOST" in path or (ROOT / path).exists(), path

@@ -50,10 +50,10 @@ def test_a_value_is_shown_in_part():
 def refusals():
     for name in EchoConfig.model_fields:
         yield f"EchoConfig {name}", lambda name=name: EchoConfig(**{"coeff": 0.1, name: MANY})
-    yield "TurnBudget", lambda: TurnBudget.from_mapping(MANY)
-    yield "TurnBudget start", lambda: TurnBudget.from_mapping({"start": MANY, "every": 1})
+    yield "TurnBudget", lambda: TurnBudget.read(MANY)
+    yield "TurnBudget start", lambda: TurnBudget.read({"start": MANY, "every": 1})
     for name in ("perturbations", "curriculum", "seed"):
-        yield f"ControlConfig {name}", lambda name=name: ControlConfig.from_mapping({name: MANY})
+        yield f"ControlConfig {name}", lambda name=name: ControlConfig.read({name: MANY}, "control")
     for spec in (MANY, {"path": "rouge", "kwargs": MANY}, {"path": "rouge", "kwargs": {"variant": MANY}}):
         yield f"a reward {shown(spec)}", lambda spec=spec: make_reward(spec)
 

@@ -266,7 +266,7 @@ def perturbed(text: str) -> None:
         {"name": "tease", "texts": ["answer", "aaaa", "42"], "words": 3},
         {"name": "style", "form": "json"},
     ]
-    control = ControlEpisode(ControlConfig.from_mapping({"perturbations": entries}), text)
+    control = ControlEpisode(ControlConfig.read({"perturbations": entries}, "control"), text)
     plan = control.plan("f")
     control.perturbed(plan, text, {"text": text})
     control.guard(text, plan)

@@ -171,9 +171,10 @@ def test_the_wheel_alone_in_a_clean_environment(tmp_path):
     code += "from importlib.resources import files\n"
     code += "for host in ('trl', 'verl'):\n"
     code += "    names = {p.name for p in files(f'wm_plugin.recipes.{host}').iterdir()}\n"
-    code += "    assert {'echo_grpo.yaml', 'run_echo_grpo.sh'} <= names, names\n"
+    code += "    assert {'echo_grpo.yaml', 'run.sh'} <= names, names\n"
     code += "assert files('wm_plugin.recipes.verl').joinpath('wm/echo.yaml').is_file()\n"
-    code += "assert files('wm_plugin.recipes').joinpath('pipelines/steps.sh').is_file()\n"
+    code += "for name in ('launch.sh', 'rows.sh', 'README.md', 'pipelines/worlds.sh', 'verl/method/gspo.yaml'):\n"
+    code += "    assert files('wm_plugin.recipes').joinpath(name).is_file(), name\n"
     patches = sorted(path.stem for path in (ROOT / "patches").glob("*.patch"))
     code += f"from wm_plugin.runtime.patches import load\nassert [patch.name for patch in load()] == {patches!r}\n"
     code += "from importlib.metadata import entry_points\n"

@@ -23,7 +23,9 @@ ALLOWED = {
     "cli/support.py": CONFIG,
     "data/prompts/file.py": CONFIG,
     "lab/evaluation/yaml_file.py": CONFIG,
-    "trl/config_file.py": CONFIG,
+    "hosting/config_file.py": CONFIG,
+    "lab/pipelines/file.py": CONFIG,
+    "lab/pipelines/records.py": OURS,
     "trl/sharding.py": CONFIG,
     "worlds/fictional/spec.py": CONFIG,
     "worlds/from_file.py": CONFIG,
@@ -36,7 +38,6 @@ ALLOWED = {
     "worlds/forth/__init__.py": OURS,
     "worlds/shop/goods.py": OURS,
     "worlds/sql/databases.py": OURS,
-    "worlds/wrappers/verify_config.py": OURS,
 }
 
 

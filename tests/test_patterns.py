@@ -30,7 +30,6 @@ TRUSTED = {
     "worlds/worlds.py _spec_of_class": "the docstring of a class of the user's",
     "lab/evaluation/audit.py _PLACE": "a file of attacks, of ours or the user's",
     "lab/pipelines/expand.py _NAME": "the user's own file of commands",
-    "lab/pipelines/expand.py _OPEN": "the user's own file of commands",
     "rewards/extract.py _NAME": "the tag in a reward's config",
     "client/server.py VARIABLE": "the name of a variable in the settings of a server",
     "rewards/rule_places.py regex": "RE2, which is linear: tests/rewards/test_rules.py tries the patterns of datasets",

@@ -144,7 +144,7 @@ def test_the_settings_in_yaml_are_read_and_fit_together(text, tmp_path, monkeypa
 
         read_config(values)
     elif "perturbations" in values:
-        ControlConfig.from_mapping(values)
+        ControlConfig.read(values, "control")
     elif "strategy" in values:
         (tmp_path / "mine.yaml").write_text(text)
         spec.load(str(tmp_path / "mine.yaml"))

@@ -125,7 +125,9 @@ def _without_aliases(model: type[Options], values: Mapping[str, Any], where: str
 
 def user_error(model: type[Options], error: ValidationError, values: Any, where: str) -> UserError:
     """The first mistake that pydantic found, in one line."""
-    first = error.errors(include_url=False)[0]
+    found_errors = error.errors(include_url=False)
+    # a misspelt field explains why another one is missing
+    first = next((one for one in found_errors if one["type"] == "extra_forbidden"), found_errors[0])
     path, field = where, None  # what the error is in: its name, and the field that it is of
     owner: type[Options] | None = model
     parent, found, consumed = where, values, False
@@ -149,6 +151,11 @@ def user_error(model: type[Options], error: ValidationError, values: Any, where:
         return UserError(
             f"{path or model.__name__} has no field {shown(key)}{nearest(key, [*model.model_fields, *model.aliases])}"
         )
+    if first["type"] in ("union_tag_invalid", "union_tag_not_found"):  # of the models in a list, by a field of theirs
+        name = first["ctx"]["discriminator"].strip("'")
+        tags = _tags(field.annotation, name) if field is not None else ()
+        found = found.get(name) if isinstance(found, Mapping) else None
+        return UserError(f"{path}.{name} is {shown(found)}{nearest(found, tags)}")
     reason = first.get("ctx", {}).get("error")
     if isinstance(reason, UserError):  # raised by a validator: the message begins with the field's name in its model
         prefix = path if owner is not None else parent
@@ -174,16 +181,23 @@ def members(annotation: Any) -> list[Any]:
 
 def _model_of(annotation: Any, found: Any) -> type[Options] | None:
     """The model of a nested block; of several, the one whose discriminator the block has."""
-    models = [part for part in members(annotation) if isinstance(part, type) and issubclass(part, Options)]
-    models += [m for part in members(annotation) for m in map(_plain, get_args(part)) if m is not None]
+    models = _models(annotation)
     if len(models) > 1 and isinstance(found, Mapping):
         tags = set(map(str, found.values()))
         models = [one for one in models if any(tags & set(_choices(f.annotation)) for f in one.model_fields.values())]
     return models[0] if models else None
 
 
-def _plain(annotation: Any) -> type[Options] | None:
-    return next((p for p in members(annotation) if isinstance(p, type) and issubclass(p, Options)), None)
+def _models(annotation: Any) -> list[type[Options]]:
+    """The models in a union, and in lists and mappings of it."""
+    parts = members(annotation)
+    inner = [one for part in parts for item in get_args(part) for one in members(item)]
+    return [one for one in (*parts, *inner) if isinstance(one, type) and issubclass(one, Options)]
+
+
+def _tags(annotation: Any, name: str) -> list[str]:
+    """The values of the field that tells models apart."""
+    return [tag for model in _models(annotation) for tag in _choices(model.model_fields[name].annotation)]
 
 
 def _choices(annotation: Any) -> tuple[str, ...]:

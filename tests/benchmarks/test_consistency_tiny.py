@@ -41,9 +41,9 @@ def lines(path, *cells):
 
 def test_a_row_for_each_agent_and_split_and_one_of_the_settings(tmp_path, capsys):
     runs, out = tmp_path / "runs", tmp_path / "out.json"
-    write(runs / "textworld" / "tiny" / "before", cr=None)
-    write(runs / "textworld" / "tiny" / "after")
-    write(runs / "seed1" / "scienceworld" / "135m" / "after", seed=1)
+    write(runs / "textworld_tiny_s0" / "before", cr=None)
+    write(runs / "textworld_tiny_s0" / "after")
+    write(runs / "scienceworld_135m_s1" / "after", seed=1)
     consistency_tiny.main(["--runs", str(runs), "--out", str(out)])
     records = json.loads(out.read_text())
     assert [tuple(record[name] for name in consistency_tiny.KEY) for record in records] == [
@@ -63,9 +63,9 @@ def test_a_row_for_each_agent_and_split_and_one_of_the_settings(tmp_path, capsys
 
 def test_what_is_in_the_file_stays_and_is_replaced_by_the_same_run(tmp_path):
     out = tmp_path / "out.json"
-    write(tmp_path / "a" / "textworld" / "tiny" / "after", real=0.5)
-    write(tmp_path / "b" / "textworld" / "tiny" / "after", real=1.0)
-    write(tmp_path / "b" / "textworld" / "135m" / "after")
+    write(tmp_path / "a" / "textworld_tiny_s0" / "after", real=0.5)
+    write(tmp_path / "b" / "textworld_tiny_s0" / "after", real=1.0)
+    write(tmp_path / "b" / "textworld_135m_s0" / "after")
     for name in ("a", "b", "nothing"):
         consistency_tiny.main(["--runs", str(tmp_path / name), "--out", str(out)])
     records = json.loads(out.read_text())

@@ -112,7 +112,7 @@ def test_odd_outputs_are_one_line(wm, source, arguments, code):
 def test_a_full_disk_under_standard_output():
     with open("/dev/full", "w") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "wm_plugin.cli.main", "--version"], stdout=full, stderr=subprocess.PIPE, text=True
+            [sys.executable, "-m", "wm_plugin", "--version"], stdout=full, stderr=subprocess.PIPE, text=True
         )
     assert (done.returncode, done.stderr) == (1, "wm: No space left on device\n")
 
@@ -134,7 +134,7 @@ def test_what_a_killed_convert_left_is_removed(wm, source):
     source.write_text(f"{json.dumps(ROW)}\n" * 200_000)
     arguments = ["data", "convert", "rows.jsonl", "--out", "x.jsonl", "--workers", "2"]
     before = sorted(os.listdir())
-    command = [sys.executable, "-m", "wm_plugin.cli.main", *arguments]
+    command = [sys.executable, "-m", "wm_plugin", *arguments]
     process = subprocess.Popen(command, start_new_session=True)
     while not list(Path().glob(".wm-*.unfinished/*")):  # a worker writes
         assert process.poll() is None

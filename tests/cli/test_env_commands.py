@@ -18,7 +18,7 @@ from wm_plugin.worlds.agents.typed import parse
 pytest.importorskip("transformers")
 
 pytestmark = pytest.mark.host
-ROLLOUT = ("rollout", "--policy", "random", "--count", "1", "--out", "x.jsonl")
+ROLLOUT = "rollout grid --policy random --count 1 --out x.jsonl"
 CONTROLS = Path(__file__).parents[1] / "support" / "controls"
 AGENTS = Path(__file__).parents[1] / "worlds" / "agents"  # where own_world is
 
@@ -359,87 +359,52 @@ def test_a_class_that_does_not_fails_with_a_line_for_each_reason(capsys):
 
 
 @pytest.mark.parametrize(
-    ("argv", "message"),
+    ("words", "message"),
     [
-        (("check",), "name one world, or write --all"),
-        (("check", "grid", "--all"), "name one world, or write --all"),
-        (("check", "gird"), "environment: there is no 'gird'; did you mean 'grid'?"),
-        (("check", "grid", "--level", "hard"), "--level: grid has no level 'hard'; there is 'standard'"),
-        (("check", "grid", "--seeds", "0"), "--seeds is 0; write a number >= 1"),
-        (("check", "no_such_module:X"), "there is no module 'no_such_module'"),
-        (("check", "own_world:Guess"), "own_world has no 'Guess'; there is"),
-        (("check", "json:dumps"), "environment 'json:dumps' is no class with a method reset"),
-        (("play", "grid", "--row", "-1"), "--row is -1; write a number >= 0"),
-        (("play", "taxi", "--held-out", "--row", "80"), "60 held-out start states"),
-        (("rollout", "grid", "--policy", "expret", "--count", "1", "--out", "x.jsonl"), "did you mean 'expert'?"),
-        (("rollout", "grid", "--policy", "random", "--count", "0", "--out", "x.jsonl"), "--count is 0"),
+        ("check", "name one world, or write --all"),
+        ("check grid --all", "name one world, or write --all"),
+        ("check gird", "environment: there is no 'gird'; did you mean 'grid'?"),
+        ("check grid --level hard", "--level: grid has no level 'hard'; there is 'standard'"),
+        ("check grid --seeds 0", "--seeds is 0; write a number >= 1"),
+        ("check no_such_module:X", "there is no module 'no_such_module'"),
+        ("check own_world:Guess", "own_world has no 'Guess'; there is"),
+        ("check json:dumps", "environment 'json:dumps' is no class with a method reset"),
+        ("play grid --row -1", "--row is -1; write a number >= 0"),
+        (f"play grid --row {'9' * 20}", "<= 999,999"),
+        ("play taxi --held-out --row 80", "60 held-out start states"),
+        ("play maze --held-out --split seen", "--held-out and --split say the same"),
+        (f"{ROLLOUT} --policy expret", "did you mean 'expert'?"),
+        (f"{ROLLOUT} --policy http://x/v1", "name its model with"),
+        (f"{ROLLOUT} --count 0", "--count is 0"),
+        (f"{ROLLOUT} --count {'9' * 20}", "up to 1,000,000"),
+        (f"{ROLLOUT} --per-task 0", "--per-task is 0"),
         (
-            ("rollout", "grid", "--policy", "random", "--count", "1", "--per-task", "0", "--out", "x.jsonl"),
-            "--per-task is 0",
-        ),
-        (
-            ("rollout", "grid", "--policy", "random", "--count", "9999", "--per-task", "9999", "--out", "x.jsonl"),
+            f"{ROLLOUT} --count 9999 --per-task 9999",
             "--count times --per-task is 99980001; write a number up to 1,000,000",
         ),
-        (("rollout", "grid", "--policy", "random", "--count", "1", "--out", "x.txt"), "ends in .jsonl or .parquet"),
+        (f"{ROLLOUT} --out x.txt", "ends in .jsonl or .parquet"),
+        (f"{ROLLOUT} --out /dev/null/x.jsonl", "/dev/null is no folder"),
+        (f"{ROLLOUT} --column max_turns", "--column is 'max_turns'; write NAME=VALUE"),
+        (f"{ROLLOUT} --timeout 1e308", "<= 10000000"),
+        (f"{ROLLOUT} --timeout 0", "--timeout is 0"),
+        (f"{ROLLOUT} --workers 0", "--workers is 0"),
+        (f"{ROLLOUT} --control no.yaml", "--control: 'no.yaml' cannot be read"),
+        (f"{ROLLOUT} --control {CONTROLS}/worlds.yaml", "control.worlds leaves out grid; add its name"),
+        (f"{ROLLOUT} --control {CONTROLS}/column.yaml", "a row of grid has no column 'answr'"),
+        (f"{ROLLOUT} --verify no.yaml", "--verify: 'no.yaml' cannot be read"),
         (
-            ("rollout", "grid", "--policy", "random", "--count", "1", "--out", "x.jsonl", "--column", "max_turns"),
-            "--column is 'max_turns'; write NAME=VALUE",
+            f"{ROLLOUT.replace('grid', 'sql')} --control {CONTROLS}/tools.yaml",
+            "no tool 'run_qury'; did you mean 'run_query'?",
         ),
         (
-            (
-                "rollout",
-                "dialogue",
-                "--policy",
-                "random",
-                "--count",
-                "1",
-                "--out",
-                "x.jsonl",
-                "--column",
-                "user_modl=a",
-            ),
-            "dialogue takes no column 'user_modl'; did you mean 'user_model'?",
+            f"{ROLLOUT.replace('grid', 'dialogue')} --column user_modl=a",
+            "no column 'user_modl'; did you mean 'user_model'?",
         ),
-        (
-            ("rollout", "grid", "--policy", "random", "--count", "1", "--out", "/dev/null/x.jsonl"),
-            "/dev/null is no folder",
-        ),
-        ((*ROLLOUT, "grid", "--control", "no.yaml"), "--control: 'no.yaml' cannot be read"),
-        ((*ROLLOUT, "sql", "--control", f"{CONTROLS}/tools.yaml"), "has no tool 'run_qury'; did you mean 'run_query'?"),
-        ((*ROLLOUT, "grid", "--control", f"{CONTROLS}/worlds.yaml"), "control.worlds leaves out grid; add its name"),
-        ((*ROLLOUT, "grid", "--control", f"{CONTROLS}/column.yaml"), "a row of grid has no column 'answr'"),
-        (("rollout", "grid", "--policy", "random", "--count", "9" * 20, "--out", "x.jsonl"), "up to 1,000,000"),
-        (
-            ("rollout", "grid", "--policy", "random", "--count", "1", "--out", "x.jsonl", "--timeout", "1e308"),
-            "<= 10000000",
-        ),
-        (("play", "grid", "--row", "9" * 20), "<= 999,999"),
-        (("rollout", "grid", "--policy", "http://x/v1", "--count", "1", "--out", "x.jsonl"), "name its model with"),
-        (
-            ("rollout", "grid", "--policy", "random", "--count", "1", "--out", "x.jsonl", "--workers", "0"),
-            "--workers is",
-        ),
-        (
-            ("rollout", "grid", "--policy", "random", "--count", "1", "--out", "x.jsonl", "--timeout", "0"),
-            "--timeout is",
-        ),
-        (
-            ("rollout", "shop", "--policy", "random", "--count", "1", "--out", "x.jsonl", "--verify", "no.yaml"),
-            "--verify: 'no.yaml' cannot be read",
-        ),
-        (
-            ("rollout", "own_world:GuessEnvironment", "--policy", "expert", "--count", "1", "--out", "x.jsonl"),
-            "no expert",
-        ),
+        (f"{ROLLOUT.replace('grid', 'own_world:GuessEnvironment')} --policy expert", "no expert"),
     ],
 )
-def test_mistakes_are_one_line_and_exit_with_2(argv, message, capsys, tmp_path, monkeypatch):
+def test_mistakes_are_one_line_and_exit_with_2(words, message, wm, tmp_path, monkeypatch):
     pytest.importorskip("gymnasium")
     monkeypatch.chdir(tmp_path)
-    code, text, _ = run(capsys, *argv)
-    assert code == 2
-    assert text.startswith("wm: ")
-    assert text.count("\n") == 1
-    assert message in text
+    assert message in wm.error("env", *words.split())
     assert os.listdir(tmp_path) == []

@@ -171,7 +171,7 @@ def test_a_killed_run_goes_on(tmp_path, capsys):
         _, out, _ = wm(capsys, *flags(server, tmp_path / "whole"), "--concurrency", 2, "--json")
         whole, asked = json.loads(out.splitlines()[-1]), len(server.bodies)
     with served(latency=0.02) as server:
-        command = [sys.executable, "-m", "wm_plugin.cli.main", "eval", "consistency"]
+        command = [sys.executable, "-m", "wm_plugin", "eval", "consistency"]
         command += [*map(str, flags(server, tmp_path / "x")), "--concurrency", "2", "--json"]
         for lines in (3, 9):
             running = subprocess.Popen(command, stdout=subprocess.DEVNULL)

@@ -234,7 +234,7 @@ def test_a_killed_run_goes_on(tmp_path, capsys, tokenizer):
     with served() as server:
         whole = json.loads(wm(capsys, *flags(server, tmp_path / "whole", 3), *more)[1].splitlines()[-1])
     with served(latency=0.01) as server:
-        command = [sys.executable, "-m", "wm_plugin.cli.main", "eval", "lookahead"]
+        command = [sys.executable, "-m", "wm_plugin", "eval", "lookahead"]
         command += map(str, (*flags(server, tmp_path / "x", 3), *more))
         for questions in (60, 200):
             running = subprocess.Popen(command, stdout=subprocess.DEVNULL)

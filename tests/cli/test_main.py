@@ -60,6 +60,7 @@ def test_help_imports_nothing_heavy_and_is_quick():
     for code, out, err in wm(*helps):
         assert (code, err) == (0, "")
         assert out
+        assert ("--json" in out) is not out.startswith(("Usage: wm lab", "Usage: wm eval", "wm-plugin"))
     for code, out, err in wm(["mask"], ["masks", "--htlm=x"], ["masks"], ["doctor", "x"], ["lab", "best"]):
         assert (code, out, err.count("\n")) == (2, "", 1)
     assert time.process_time() - start < 10

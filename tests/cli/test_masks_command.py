@@ -10,7 +10,6 @@ from wm_plugin.cli import main
 from wm_plugin.data.schema import Action, Call, Context, Observation, Trajectory, Turn
 from wm_plugin.data.write import write as write_trajectories
 from wm_plugin.errors import install
-from wm_plugin.lab.evaluation import rollout_rows as rollouts
 from wm_plugin.lab.tiny.policy import make_tokenizer
 
 pytestmark = pytest.mark.host
@@ -101,21 +100,6 @@ def test_trajectories_of_wm_env_and_wm_data(capsys, tmp_path, tokenizer, suffix)
     write_trajectories([Trajectory(turns=turns, context=Context(initial_state=BOARD))], path)
     result = run_json(capsys, str(path), "--tokenizer", tokenizer)
     assert spans(result["rollouts"][0]) == EXPECTED
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("suffix", "host"), [("jsonl", "trl"), ("parquet", "verl")])
-def test_what_wm_env_rollout_writes(capsys, tmp_path, tokenizer, suffix, host):
-    if suffix == "parquet":
-        pytest.importorskip("pyarrow")
-    path = tmp_path / f"rollouts.{suffix}"
-    arguments = ["--policy", "expert", "--count", "2", "--out", str(path), "--host", host]
-    assert main.main(["env", "rollout", "grid", *arguments]) == 0
-    capsys.readouterr()
-    result = run_json(capsys, str(path), "--tokenizer", tokenizer)
-    assert len(result["rollouts"]) == 2
-    assert result["tools"]["move"]["tokens"] > 20
-    assert result["notes"] == []
 
 
 @pytest.mark.parametrize("host", ["trl", "verl"])
@@ -324,42 +308,26 @@ def test_a_bad_row_is_named_by_file_and_line(capsys, write, tokenizer, row, said
     assert len(err) < 600
 
 
-@pytest.mark.parametrize("place", range(7))
-def test_half_surrogates_are_replaced(capsys, write, tokenizer, place):
+def test_half_surrogates_are_replaced(capsys, write, tokenizer):
     """JSON can write half of an emoji; no tokenizer takes it, and the hosts replace it, too."""
-    texts = ["x"] * 7
-    texts[place] = "\ud83d"
-    question, thought, tool, argument, result, schema, key = texts
-    call = {"function": {"name": tool, "arguments": json.dumps({"direction": argument})}}
-    row = {
-        "prompt": [{"role": "user", "content": question}],
-        "completion": [
-            {"role": "assistant", "content": thought, "tool_calls": [call]},
-            {"role": "tool", "name": tool, "content": result, key: 1},
-        ],
-        "tools": [{"type": "function", "function": {"name": tool, "description": schema}}],
-    }
-    path = write(row)
-    assert main.main(["masks", path, "--tokenizer", tokenizer]) == 0
-    assert "1 count" in capsys.readouterr().out
-
-
-def test_half_surrogates_of_trajectories_and_spans_are_replaced(capsys, write, tokenizer):
     half = "\ud83d"
-    row = {
-        "context": {"initial_state": half},
-        "turns": [
-            {
-                "action": {"text": half, "calls": [{"name": "move", "arguments": {"direction": half}}]},
-                "observations": [{"kind": "tool", "text": half, "tool": "move", "call": 0}],
-            }
+    call = {"function": {"name": half, "arguments": json.dumps({"direction": half})}}
+    messages = {
+        "prompt": [{"role": "user", "content": half}],
+        "completion": [
+            {"role": "assistant", "content": half, "tool_calls": [call]},
+            {"role": "tool", "name": half, "content": half, half: 1},
         ],
-        "version": 1,
+        "tools": [{"type": "function", "function": {"name": half, "description": half}}],
     }
+    action = {"text": half, "calls": [{"name": "move", "arguments": {"direction": half}}]}
+    observations = [{"kind": "tool", "text": half, "tool": "move", "call": 0}]
+    turns = [{"action": action, "observations": observations}]
+    trajectory = {"context": {"initial_state": half}, "turns": turns, "version": 1}
     of_ids = {**IDS, "spans": [[0, 1, half, half, True]]}
-    path = write(row, {"trajectory": json.dumps(row)}, of_ids)
+    path = write(messages, trajectory, {"trajectory": json.dumps(trajectory)}, of_ids)
     assert main.main(["masks", path, "--tokenizer", tokenizer]) == 0
-    assert capsys.readouterr().out.count("1 count") == 3
+    assert capsys.readouterr().out.count("1 count") == 4
 
 
 def test_null_is_a_column_that_a_row_does_not_have(capsys, write, tokenizer):
@@ -438,10 +406,3 @@ def test_a_template_that_trl_refuses_is_noted_and_another_one_can_be_named(capsy
     assert "<tool_response>" in "".join(span["text"] for span in result["rollouts"][0]["spans"])
     assert not any("refuses" in note for note in result["notes"])
     assert "TRL ships no template of this name" in error_of(capsys, *arguments, "qwen99")
-
-
-def test_a_slice_of_rows_says_whether_there_are_more():
-    rows = [("a", {}), ("b", {})]
-    assert rollouts.first(iter(rows), 1) == (rows[:1], True)
-    assert rollouts.first(iter(rows), 2) == (rows, False)
-    assert rollouts.first(iter(rows), 0) == (rows, False)

@@ -338,7 +338,7 @@ def test_standard_output_that_takes_nothing(folder, step, stdout):
 
 def test_standard_error_that_takes_nothing(folder):
     for redirection in (">&-", ">/dev/full"):
-        line = f'"$PYTHON" -m wm_plugin.cli.main data convert rows.jsonl --out rows.jsonl/x.jsonl 2{redirection}'
+        line = f'"$PYTHON" -m wm_plugin data convert rows.jsonl --out rows.jsonl/x.jsonl 2{redirection}'
         environment = {**os.environ, "PYTHON": sys.executable}
         done = subprocess.run(["bash", "-c", line], env=environment, capture_output=True, text=True)
         assert (done.returncode, done.stdout, done.stderr) == (2, "", "")

@@ -65,7 +65,7 @@ def test_two_worlds_that_disagree_are_converted_apart(tmp_path: Path, capsys: An
     convert = ["data", "convert", str(dump), "--out", str(tmp_path / "x.jsonl"), "--environment"]
     other = f"{__name__}:AskedEnvironment"
     assert main([*convert, "dialogue", "--environment", other]) == 2
-    assert "find_customer is answered with is observed as tool in one world and as user in" in capsys.readouterr().err
+    assert "what find_customer answers is observed as tool in one world and as user in" in capsys.readouterr().err
     assert main([*convert, "dialog"]) == 2
     assert "there is no 'dialog'; did you mean 'dialogue'?" in capsys.readouterr().err
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,10 +14,11 @@ import yaml
 
 from support import agentworld
 from support.openai_server import OpenAIServer, careful
-from support.scripts import calls_of, judges_port
+from support.scripts import judges_port, trl_words
 from wm_plugin.data import read
 from wm_plugin.data.building import build
 from wm_plugin.errors import UserError
+from wm_plugin.hosting import config_file
 from wm_plugin.lab.tiny.__main__ import main as make_policy
 from wm_plugin.lab.tiny.rollouts import main as make_rollouts
 from wm_plugin.rewards import RuleReward
@@ -59,14 +61,14 @@ def test_a_row_without_a_context_shows_its_prompt():
 
 def parsed(name, *flags):
     on_cpu = ["--use_cpu", "true", "--bf16", "false", "--use_vllm", "false"]
-    return train.parse(["--config", str(RECIPES / f"{name}.yaml"), *on_cpu, *flags])
+    return train.parse([*trl_words(name), *on_cpu, *flags])
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_recipe_is_gspo_with_the_rubric_and_rules(name):
     script, config, _, _ = parsed(name)
     assert (config.importance_sampling_level, config.loss_type, config.echo_coeff) == ("sequence", "grpo", 0.0)
-    (function,) = reward_functions(script.rewards)
+    (function,) = reward_functions(train._blocks(script.rewards))
     assert function.reward.weights == (9.0, 1.0)  # the paper's
     assert (function.reward.scale, function.reward.rubric.scale) == ("paper", "paper")
     assert config.output_dir == f"runs/{name}"
@@ -74,7 +76,6 @@ def test_the_recipe_is_gspo_with_the_rubric_and_rules(name):
 
 def test_the_large_recipe_takes_what_the_model_can_read():
     script, config, model, _ = parsed("agentworld_gspo")
-    assert script.dataset_name == "runs/agentworld/data"
     (block,) = script.rewards
     assert block["kwargs"]["tag"] == "predicted_observation"
     assert config.vllm_max_model_length == 28672 + config.max_completion_length
@@ -83,55 +84,14 @@ def test_the_large_recipe_takes_what_the_model_can_read():
     assert model.model_name_or_path == "Qwen/Qwen2.5-7B-Instruct"
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_script_builds_what_the_recipe_reads(name, tmp_path):
-    script = RECIPES / f"run_{name}.sh"
-    *preparations, last = calls_of(script, tmp_path, "--x", "a b", TRAJECTORIES="mine.jsonl", DOMAIN="web")
-    start = last.index("wm_plugin.trl.train")
-    assert last[start:] == ["wm_plugin.trl.train", "--config", str(RECIPES / f"{name}.yaml"), "--x", "a b"]
-    assert ("wm_plugin.lab.tiny.judge" in last) is ("tiny" in name)
-    built = {call[call.index("--out") + 1]: call for call in preparations if {"build", "agentworld"} <= set(call)}
-    folder = yaml.safe_load((RECIPES / f"{name}.yaml").read_text())["dataset_name"]
-    assert set(built) == {f"{folder}/train.jsonl", f"{folder}/test.jsonl"}
-    (expanded,) = [call for call in preparations if "one" in call and "expand" in call]
-    assert expanded[expanded.index("--turns") + 1] == "one"
-    if "tiny" not in name:
-        (filtered,) = [call for call in preparations if "filter" in call]
-        assert filtered[filtered.index("--domain") + 1] == "web"
-        assert filtered[filtered.index("--for") + 1] == "agentworld"
-        assert all(call[call.index("--prompts") + 1] == "web" for call in built.values())
-
-
-def test_several_domains_are_one_training(tmp_path):
-    script = RECIPES / "run_agentworld_gspo.sh"
-    calls = calls_of(script, tmp_path, TRAJECTORIES="mine", DOMAIN="mcp os")
-    filtered = [call for call in calls if "filter" in call]
-    assert [call[call.index("--domain") - 3 : call.index("--domain")][0] for call in filtered] == [
-        "mine/mcp.jsonl",
-        "mine/os.jsonl",
-    ]
-    mixed = [call[call.index("mix") + 1 :] for call in calls if "mix" in call]
-    assert mixed == [
-        [f"runs/agentworld/{domain}/data/{part}.jsonl" for domain in ("mcp", "os")]
-        + ["--count", "all", "--out", f"runs/agentworld/data/{part}.jsonl"]
-        for part in ("train", "test")
-    ]
-    built = [call for call in calls if "build" in call]
-    assert [call[call.index("--prompts") + 1] for call in built] == ["mcp", "mcp", "os", "os"]
-    assert [call[call.index("--out") + 1] for call in built] == [
-        path for one in zip(mixed[0][:2], mixed[1][:2], strict=True) for path in one
-    ]
-
-
 @pytest.mark.parametrize("host", ["trl", "verl"])
 def test_the_tiny_recipe_s_rule_is_true_and_pays_for_nothing_else(host, tmp_path):
     """Of the real observations of its world; a digit in front of a right prediction is not one."""
     make_rollouts(["--out", str(tmp_path / "rollouts.jsonl"), "--environment", "sql", "--count", "300"])
     turns = [turn for one in read(tmp_path / "rollouts.jsonl") for turn in one.turns]
     observed = [observation.text for turn in turns for observation in turn.observations]
-    settings = yaml.safe_load((RECIPES.parent / host / "agentworld_gspo_tiny.yaml").read_text())
-    block = settings["rewards"][0] if host == "trl" else settings["wm"]["reward"]
-    reward = RuleReward(**block["kwargs"]["rules"])
+    (text,) = re.findall(r"^hybrid='(.*)'$", (RECIPES.parent / host / "run.sh").read_text(), re.M)
+    reward = RuleReward(**json.loads(text)["kwargs"]["rules"])
     assert set(reward(observed, observed)) == {1.0}
     kinds = [error_kind(text) for text in observed]
     assert 0 < sum(kind is None for kind in kinds) < len(kinds)
@@ -159,9 +119,12 @@ def test_the_tiny_recipe_trains_with_a_judge(tmp_path, monkeypatch):
             prompts=prompts,
             domain="mcp",
         )
-    config = yaml.safe_load((RECIPES / "agentworld_gspo_tiny.yaml").read_text())
+    script, *_ = parsed("agentworld_gspo_tiny")
+    block = json.loads(script.rewards[0])
+    config = config_file.read(str(RECIPES / "rwml_grpo_tiny.yaml")) | {"rewards": [block], "loss_type": "grpo"}
+    config |= {"dataset_name": "runs/agentworld_tiny/data", "importance_sampling_level": "sequence"}
     with OpenAIServer(careful) as server:
-        kwargs = config["rewards"][0]["kwargs"]
+        kwargs = block["kwargs"]
         kwargs["tag"] = ""
         kwargs["rubric"]["server"]["base_url"] = server.base_url
         Path("config.yaml").write_text(yaml.safe_dump(config))
@@ -194,8 +157,7 @@ def test_the_tiny_recipe_runs_from_rollouts_by_its_script(tmp_path):
     """WM-SFT, rows, the judge and a few steps, in one command."""
     variables = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
     variables["PYTHONPATH"] = str(RECIPES.parents[1])
-    flags = ["--max_steps", "3", "--eval_steps", "3", "--disable_tqdm", "true", "--json"]
-    command = ["bash", str(RECIPES / "run_agentworld_gspo_tiny.sh"), *flags]
+    command = [str(RECIPES / "run.sh"), "agentworld_gspo_tiny", "--steps", "3", "--disable_tqdm", "true", "--json"]
     with judges_port():
         done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=800)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -1,11 +1,14 @@
 """The flags of TRL's trainers in README, docs and recipes are taken by TRL's own parsers, with the recipe that they change."""
 
+from pathlib import Path
+
 import pytest
 import yaml
 from accelerate.commands.launch import launch_command_parser
 from trl.scripts import sft
 
-from support.commands import PAGES, RECIPES, Command, commands, for_trl
+from support.commands import PAGES, Command, commands, for_trl
+from support.scripts import trl_words
 from wm_plugin.trl import train
 
 COMMANDS = list({(command.recipe, *command.words): command for command in for_trl() if command.words}.values())
@@ -13,20 +16,16 @@ HERE = {"--use_cpu": "true", "--bf16": "false", "--eval_strategy": "no"}  # one 
 
 
 def taken(command: Command, folder):
-    recipe = RECIPES / "trl" / f"{command.recipe or 'echo_grpo_tiny'}.yaml"
     here = [word for pair in HERE.items() for word in pair]
     words = [
-        "--config",
-        str(recipe),
-        "--output_dir",
-        str(folder),
+        *trl_words(command.recipe or "echo_grpo_tiny", "--out", str(folder)),
         *command.words,
         *here,
-    ]  # the last one of a flag counts
-    if "num_generations" in yaml.safe_load(recipe.read_text()):
-        train.parse(words)
-    else:
+    ]  # the last counts
+    if "datasets" in yaml.safe_load(Path(words[1]).read_text()):
         sft.make_parser().parse_args_and_config(words)
+    else:
+        train.parse(words)
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=str)

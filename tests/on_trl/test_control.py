@@ -139,7 +139,7 @@ def test_the_class_of_a_config():
     [
         (None, {"perturbations": [{"name": "style"}]}, "control is for episodes in an environment"),
         ("grid", "{perturb", "control is not JSON"),
-        ("grid", {"perturbations": []}, "control.perturbations is empty"),
+        ("grid", {"perturbations": []}, "control.perturbations is []"),
         (
             "grid",
             {"perturbations": [{"name": "error", "rate": 1, "tools": ["mov"]}]},

@@ -1,4 +1,3 @@
-import argparse
 import html
 import json
 import math
@@ -167,13 +166,8 @@ def test_the_command_calls_the_demo_and_prints_its_table(monkeypatch, capsys, sm
     _, result, _ = smoke
     calls = []
     monkeypatch.setattr("wm_plugin.trl.demo.run_demo", lambda *args: calls.append(args[:3]) or result)
-    parser = argparse.ArgumentParser()
-    command.add_parser(parser.add_subparsers())
-    args = parser.parse_args(["demo", "--steps", "3", "--seed", "5", "--out", "x"])
-    assert args.run(args) is result
+    assert main(["demo", "--steps", "3", "--seed", "5", "--out", "x"]) == 0
     assert calls == [(3, 5, "x")]
-    assert capsys.readouterr().out == ""  # standard output is for --json
-    args.show(result)
     printed = capsys.readouterr().out
     assert "coeff 0" in printed
     assert printed.startswith(result["look_ahead"]["sentence"])
@@ -186,7 +180,7 @@ def test_without_trl_the_command_says_what_to_install(monkeypatch) -> None:
     for module in [name for name in sys.modules if f"{name}.".startswith("wm_plugin.trl.")]:
         monkeypatch.delitem(sys.modules, module)
     with pytest.raises(MissingExtraError, match=r"the demo needs trl: pip install .*\[demo\]'"):
-        command.run(argparse.Namespace(out="demo"))
+        command.demo(out="demo")
 
 
 def test_without_jinja_it_stops_before_it_trains(monkeypatch, tmp_path) -> None:

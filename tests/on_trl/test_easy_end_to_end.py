@@ -24,7 +24,7 @@ def command(folder, work):
         *(
             sys.executable,
             "-m",
-            "wm_plugin.cli.main",
+            "wm_plugin",
             "data",
             "easy",
             folder / "grid.jsonl",

@@ -10,36 +10,44 @@ from pathlib import Path
 
 import pytest
 import yaml
+from trl.scripts import sft
 
 from support.pipelines import variants
+from support.scripts import RECIPES, trl_words
+from wm_plugin.hosting import config_file
+from wm_plugin.lab.evaluation.measures import read_result
 from wm_plugin.lab.pipelines import expand, read
 from wm_plugin.lab.pipelines.shipped import shipped
 from wm_plugin.trl import train
 
 QUICK = ("seeds=0", "steps=2", "sft_steps=2", "wm_steps=2", "k=1", "boards=16", "episodes=16", "start=--random")
-ON_CPU = ["--use_cpu", "true", "--bf16", "false", "--use_vllm", "false"]
+ON_CPU = ["--use_cpu", "true", "--bf16", "false"]
+RL = [*ON_CPU, "--use_vllm", "false", "--num_generations_eval", "1"]
 VARIANTS = [(name, sets) for name in sorted(shipped()) for sets in variants(name)]
 
 
 @pytest.mark.parametrize(("name", "sets"), VARIANTS)
 def test_what_a_pipeline_says_to_the_trainer_is_read(name, sets):
-    steps = expand(read(shipped()[name], sets.split()))
-    found = 0
-    for step in steps:
+    """By the launcher, as it comes to TRL."""
+    found = []
+    for step in expand(read(shipped()[name], sets.split())):
         if step.loops.get("seed", "0") != "0":
             continue
         for command in step.commands:
-            starts = [("wm", "train"), ("wm_plugin.cli.main", "train"), ("-m", "wm_plugin.trl.train")]
-            trainers = [place for place in range(1, len(command)) if command[place - 1 : place + 1] in starts]
-            if not trainers:
+            place = next((place for place, word in enumerate(command) if word.endswith("/run.sh")), None)
+            if place is None:
                 continue
-            found += 1
-            script, config, _, _ = train.parse([*command[trainers[0] + 1 :], *ON_CPU])
-            assert config.output_dir in step.makes
-            if step.family == "train" and "tau2" in sets:  # the recipe's rows, with the customer of the setting
-                recipe = yaml.safe_load(Path(command[command.index("--config") + 1]).read_text())
-                assert _rows(script.train_rows_kwargs) == recipe["train_rows_kwargs"]
-                assert _rows(script.eval_rows_kwargs) == recipe["eval_rows_kwargs"]
+            recipe, *flags = command[place + 1 :]
+            assert flags[flags.index("--out") + 1] in step.makes
+            words = trl_words(recipe, *flags, **step.env)
+            if "datasets" in yaml.safe_load(Path(words[1]).read_text()):
+                sft.make_parser().parse_args_and_config([*words, *ON_CPU])
+                continue
+            script, config, _, _ = train.parse([*words, *RL])
+            found.append(step.family)
+            if step.family == "train" and "tau2" in sets:  # with the customer of the setting
+                own = config_file.read(str(RECIPES / "trl/policy_tau2.yaml"))
+                assert script.train_rows_kwargs == own["train_rows_kwargs"]
             if step.family == "train" and name == "early_experience" and "tau2" not in sets:
                 assert (f"world={script.environment}", config.max_completion_length) == (sets, 4096)
                 assert (config.beta, config.max_tool_calling_iterations, config.max_steps) == (0.001, 20, -1)
@@ -47,16 +55,13 @@ def test_what_a_pipeline_says_to_the_trainer_is_read(name, sets):
                 assert (config.gradient_accumulation_steps, config.steps_per_generation) == (8, 16)
             if script.simulation is not None:
                 train.run_config(script).classes()
-    assert found or name.startswith(("baselines", "word2world"))  # which are SFT alone
-
-
-def _rows(value):
-    return json.loads(value) if isinstance(value, str) else value
+    sft_alone = ("baselines", "word2world", "consistency", "verify_shop")
+    assert found or name.startswith(sft_alone)
 
 
 def run(folder, *sets, name="rwml_rl_tiny"):
     words = [word for one in sets for word in ("--set", one)]
-    command = [sys.executable, "-m", "wm_plugin.cli.main", "lab", "pipeline", name, "--out", "out", "--json", *words]
+    command = [sys.executable, "-m", "wm_plugin", "lab", "pipeline", name, "--out", "out", "--json", *words]
     return subprocess.Popen(
         command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -97,18 +102,45 @@ def test_a_tiny_pipeline_measures_the_same_with_a_kill_and_without(tmp_path):
     assert [row["arm"] for row in found[0]["rows"] if row["measure"] == "success"] == arms
 
 
+LESS = {"seeds": "0", "steps": "1", "sft_steps": "20", "wm_steps": "2", "boards": "16", "episodes": "48", "k": "1"}
+LESS |= {
+    "trajectories": "8",
+    "experts": "6",
+    "tasks": "6",
+    "limit": "2",
+    "others": "2",
+    "held_out": "2",
+    "budgets": "2",
+}
+TRAINED = {"consistency_tiny": "--steps,2,--batch,1", "verify_shop_tiny": "--steps,2,--batch,1"}
+
+
 @pytest.mark.nightly
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(
     "name", sorted(name for name in shipped() if name.endswith("_tiny") and name != "rwml_rl_tiny")
 )
-def test_every_tiny_pipeline_runs(name, tmp_path):
-    settings = read(shipped()[name]).settings
-    less = {"seeds": "0", "steps": "1", "sft_steps": "20", "wm_steps": "2", "boards": "16", "episodes": "48", "k": "1"}
-    less |= {"trajectories": "8", "experts": "6", "tasks": "6", "limit": "2"}
+def test_every_tiny_pipeline_runs_to_its_end(name, tmp_path):
+    less = dict(LESS)
     if name == "word2world_tiny":
         del less["tasks"]  # of which its arms take so many
+    if name in TRAINED:
+        less["flags"] = TRAINED[name]
+    settings = read(shipped()[name]).settings
     process = run(tmp_path, *(f"{key}={value}" for key, value in less.items() if key in settings), name=name)
     _, errors = process.communicate()
     assert process.returncode == 0, errors[-3000:]
-    assert len({row["arm"] for row in compared(tmp_path)["rows"]}) >= 2
+    out = tmp_path / "out"
+    if name == "verify_shop_tiny":
+        rows = json.loads((out / "table.json").read_text())["rows"]
+        named = [(row["adviser"], row["budget"]) for row in rows]
+        assert named == [("none", 0), ("model", 2), ("refuse", 2), ("coin", 2), ("oracle", 2)]
+        assert [row["checks"] > 0 for row in rows] == [False, True, True, True, True]
+    elif name == "consistency_tiny":
+        for when in ("before", "after"):
+            assert read_result(out / when).measure("real").count
+    elif name != "rwml_tiny":
+        assert len({row["arm"] for row in compared(tmp_path)["rows"]}) >= 2
+    if name == "sim_rl_tiny":
+        found = json.loads((out / "table.json").read_text())
+        assert [row["arm"] for row in found["arms"]] == ["start", "real", "sim", "controlled", "mixed"]

@@ -1,4 +1,4 @@
-"""The recipe of the pretrained model: its settings, and a step with random weights. tests/test_pipelines.py has its script."""
+"""The recipe of the pretrained model: its settings, and a step with random weights. tests/lab/pipelines has its pipeline."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ RECIPE = Path(__file__).parents[2] / "recipes" / "trl" / "echo_sql_135m.yaml"
 
 
 def test_the_recipe_parses_and_names_what_exists():
-    script, config, model, _ = train.parse(["--config", str(RECIPE)])
+    script, config, model, _ = train.parse(["--config", str(RECIPE), "--bf16", "false"])
     assert train.run_config(script).factory.__name__ == "SqlEnvironment"
     script.train_rows_kwargs = {**script.train_rows_kwargs, "count": 2}
     assert len(train._rows(script, None, "train")) == 2

@@ -15,6 +15,7 @@ from support.runs import environment as _environment
 from support.wmact import GIVES_UP, plans, says
 from wm_plugin import EchoConfig
 from wm_plugin.errors import UserError
+from wm_plugin.hosting import config_file
 from wm_plugin.trl import WorldModelGRPOTrainer, train
 from wm_plugin.trl.tags import reader
 from wm_plugin.worlds.maze import MazeEnvironment
@@ -233,7 +234,7 @@ def test_the_recipes_levels_are_solved_in_tags_from_the_file_to_what_is_logged(t
     """The recipe itself, of two levels a set and a small model, whose answers are an expert's."""
     for module in ("reasoning_gym", "mazelib", "gymnasium"):
         pytest.importorskip(module)
-    recipe = yaml.safe_load(RECIPE.read_text())
+    recipe = config_file.read(str(RECIPE))
     for arguments in recipe["eval_rows_kwargs"].values():
         (options,) = arguments["environments"].values()
         options["count"] = 2

@@ -17,9 +17,10 @@ from huggingface_hub.errors import EntryNotFoundError
 from packaging.version import Version
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from support.scripts import calls_of
+from support.scripts import trl_words
 from support.small_llama import fields, make_model, write_gguf
 from wm_plugin.errors import UserError
+from wm_plugin.hosting import config_file
 from wm_plugin.hosting.config import RunConfig
 from wm_plugin.trl import train
 from wm_plugin.worlds.grid import GridEnvironment
@@ -48,17 +49,10 @@ report_to: []
 """
 ENVIRONMENT = "write a name (wm env list), package.module:Class, or {name: class}"
 RECIPES = Path(__file__).parents[2] / "recipes" / "trl"
-FORTH = [RECIPES / f"echo_forth_{kind}.yaml" for kind in ("all", "code")]
-DEEPDIVE = RECIPES / "echo_deepdive.yaml"
-TINY = sorted(path for path in RECIPES.glob("echo_*_tiny.yaml") if not re.search("forth|deepdive", path.stem))
+TINY = ["echo_grpo_tiny", "echo_gspo_tiny"]
+FORTH = ["echo_forth_all", "echo_forth_code"]
 # an environment's own reward came with 1.8; before it get_reward was taken for a tool
 GET_REWARD = pytest.mark.skipif(Version(trl.__version__) < Version("1.8"), reason="environments need trl >= 1.8")
-# tests/on_trl/test_sql_135m.py has that of the pretrained model
-FULL = [
-    path
-    for path in sorted(RECIPES.glob("echo_*.yaml"))
-    if path not in TINY and not re.search("forth|deepdive|135m", path.stem)
-]
 
 
 @pytest.fixture(scope="module")
@@ -303,7 +297,7 @@ FILES = [
     (["missing.yaml"], "'missing.yaml' is no flag; write --config missing.yaml"),
     (["--config"], "--config needs a path to a YAML file"),
     (["--max_steps", "2", "--config", "--json"], "--config needs a path to a YAML file"),
-    (["--config", "a.yaml", "--config", "b.yaml"], "--config names a.yaml and b.yaml; keep one"),
+    (["--config", "a.yaml", "--config", "missing.yaml"], "cannot read the config file a.yaml"),
 ]
 
 
@@ -362,7 +356,7 @@ def test_help_does_not_wait_for_trl():
     ],
 )
 def test_what_does_not_fit_together_is_one_line_and_exit_2(tmp_path, policy, capsys, changes, message):
-    values = yaml.safe_load((RECIPES / "echo_grpo_tiny.yaml").read_text())
+    values = config_file.read(str(RECIPES / "echo_grpo_tiny.yaml"))
     values.update({"model_name_or_path": str(policy), "output_dir": str(tmp_path), "max_steps": 1}, **changes)
     values["train_rows_kwargs"] = {"count": 16, "seed": 0} | changes.get("train_rows_kwargs", {})
     assert train.main(["--config", write(tmp_path, yaml.safe_dump(values))]) == 2
@@ -406,18 +400,9 @@ def test_a_chat_template_of_trls_or_of_a_file_takes_the_place_of_the_tokenizers(
 
 
 @GET_REWARD
-@pytest.mark.parametrize("path", TINY, ids=lambda path: path.stem)
-def test_every_tiny_recipe_trains(path, policy, tmp_path, capsys):
-    arguments = [
-        "--config",
-        str(path),
-        "--model_name_or_path",
-        str(policy),
-        "--output_dir",
-        str(tmp_path),
-        "--max_steps",
-        "2",
-    ]
+@pytest.mark.parametrize("name", TINY)
+def test_every_tiny_recipe_trains(name, policy, tmp_path, capsys):
+    arguments = trl_words(name, "--model", str(policy), "--out", str(tmp_path), "--steps", "2")
     assert train.main([*arguments, "--train_rows_kwargs", '{"count": 32}', "--json"]) == 0
     result = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert result["steps"] == 2
@@ -425,25 +410,22 @@ def test_every_tiny_recipe_trains(path, policy, tmp_path, capsys):
     assert (tmp_path / "model.safetensors").exists()
 
 
-@pytest.mark.parametrize("path", FULL, ids=lambda path: path.stem)
-def test_every_full_recipe_parses_and_names_what_exists(path):
-    values = yaml.safe_load(path.read_text())
-    arguments = ["--config", str(path), "--use_cpu", "true", "--bf16", "false", "--use_vllm", "false"]
-    script, config, model, _ = train.parse(arguments)
+@pytest.mark.parametrize("name", ["echo_grpo", "echo_gspo"])
+def test_every_full_recipe_parses_and_names_what_exists(name):
+    script, config, model, _ = on_one_gpu(name)
     assert config.echo_coeff == 0.05
     assert model.model_name_or_path == "Qwen/Qwen2.5-7B-Instruct"
     assert train.run_config(script).factory.__name__ == "SqlEnvironment"
     for split in ("train", "eval"):
-        kwargs = {**values[f"{split}_rows_kwargs"], "count": 2}
-        setattr(script, f"{split}_rows_kwargs", kwargs)
+        getattr(script, f"{split}_rows_kwargs")["count"] = 2
         assert len(train._rows(script, None, split)) == 2
     assert config.per_device_train_batch_size * 8 * config.gradient_accumulation_steps == 256
 
 
-def forth_recipe(path, *flags):
-    """As on one GPU: a batch of evaluation has to hold a whole group there."""
+def on_one_gpu(name, *flags, **variables):
+    """A recipe as its launcher has it; a batch of evaluation has to hold a whole group on one GPU."""
     one_gpu = ["--use_cpu", "true", "--bf16", "false", "--use_vllm", "false", "--per_device_eval_batch_size", "8"]
-    return train.parse(["--config", str(path), *one_gpu, *flags])
+    return train.parse([*trl_words(name, *flags, **variables), *one_gpu])
 
 
 def forth_rows(script):
@@ -462,11 +444,11 @@ def check_forth_rows(script, turns):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", FORTH, ids=lambda path: path.stem)
-def test_forths_recipes_have_the_papers_constants_and_evaluate_on_other_worlds(path):
-    script, config, model, _ = forth_recipe(path)
+@pytest.mark.parametrize("name", FORTH)
+def test_forths_recipes_have_the_papers_constants_and_evaluate_on_other_worlds(name):
+    script, config, model, _ = on_one_gpu(name)
     echo = config.echo_config()
-    tools = ("submit_code", "run_code") if path.stem.endswith("code") else None
+    tools = ("submit_code", "run_code") if name.endswith("code") else None
     assert (echo.coeff, echo.tools, echo.zero_variance_groups) == (0.5, tools, "refill")
     assert model.model_name_or_path == "Qwen/Qwen3-4B-Instruct-2507"
     assert config.per_device_train_batch_size * 8 * config.gradient_accumulation_steps == 128
@@ -479,14 +461,11 @@ def test_forths_recipes_have_the_papers_constants_and_evaluate_on_other_worlds(p
     check_forth_rows(script, 200)
 
 
-@pytest.mark.parametrize("path", FORTH, ids=lambda path: path.stem)
-def test_the_scripts_of_forth_take_the_turns(path, tmp_path):
+@pytest.mark.parametrize("name", FORTH)
+def test_forths_episodes_take_the_turns(name):
     pytest.importorskip("bm25s")
     for turns in ("10", "200"):
-        folder = tmp_path / turns
-        folder.mkdir()
-        (arguments,) = calls_of(RECIPES / f"run_{path.stem}.sh", folder, "--echo_coeff", "0.05", TURNS=turns)
-        script, config, *_ = forth_recipe(path, *arguments[arguments.index(str(path)) + 1 :])
+        script, config, *_ = on_one_gpu(name, "--echo_coeff", "0.05", TURNS=turns)
         assert config.echo_coeff == 0.05
         assert config.max_tool_calling_iterations == max(int(turns), 12)  # wordle and sql take 12
         check_forth_rows(script, int(turns))
@@ -499,50 +478,23 @@ def test_the_scripts_of_forth_take_the_turns(path, tmp_path):
         ("glm", ("zai-org/GLM-4.5-Air", 128, 16, 0.005, 500, "sign_sgd", 32)),
     ],
 )
-def test_the_script_of_forth_has_the_papers_other_runs(run, expected, tmp_path):
-    path = FORTH[1]
-    own = ("--echo_coeff", "1.0", "--logging_steps", "7")
-    for folder, flags in (("as it is", ()), ("overridden", own)):
-        (tmp_path / folder).mkdir()
-        (arguments,) = calls_of(
-            RECIPES / f"run_{path.stem}.sh", tmp_path / folder, *flags, RUN=run, LAUNCH="--num_machines 4"
-        )
-        assert tuple(arguments[arguments.index("-m") - 2 : arguments.index("-m")]) == ("--num_machines", "4")
-        wide = ("--per_device_train_batch_size", str(expected[-1]))  # what so many GPUs take, on one
-        _, config, model, _ = forth_recipe(path, *arguments[arguments.index(str(path)) + 1 :], *wide)
+def test_forth_has_the_papers_other_runs(run, expected):
+    wide = ("--per_device_train_batch_size", str(expected[-1]))  # what so many GPUs take, on one
+    for flags in ((), ("--coeff", "1.0", "--logging_steps", "7")):
+        _, config, model, _ = on_one_gpu(f"echo_forth_code_{run}", *flags, *wide)
         batch = config.per_device_train_batch_size * config.gradient_accumulation_steps
-        coeff = 1.0 if flags else expected[3]
-        found = (
-            model.model_name_or_path,
-            batch,
-            config.num_generations,
-            config.echo_coeff,
-            config.max_steps,
-            config.optimizer,
-        )
-        assert found == (*expected[:3], coeff, *expected[4:6])
+        found = (model.model_name_or_path, batch, config.num_generations, config.echo_coeff)
+        assert found == (*expected[:3], 1.0 if flags else expected[3])
+        assert (config.max_steps, config.optimizer) == expected[4:6]
+        assert config.echo_config().tools == ("submit_code", "run_code")
 
 
-def test_a_run_that_the_paper_does_not_have_is_one_line(tmp_path):
-    for name, run in (("forth_code", "1000"), ("deepdive", "glm")):
-        variables = {**os.environ, "RUN": run}
-        script = [RECIPES / f"run_echo_{name}.sh"]
-        done = subprocess.run(script, cwd=tmp_path, env=variables, capture_output=True, text=True)
-        message = f"echo.sh: RUN is '{run}'; write 500 or glm, of forth-lang, or leave it out\n"
-        assert (done.returncode, done.stderr) == (2, message)
-
-
-def test_deepdives_recipe_has_the_papers_constants(tmp_path):
+def test_deepdives_recipe_has_the_papers_constants():
     pytest.importorskip("bm25s")
     for turns in ("200", "10"):
-        (tmp_path / turns).mkdir()
-        (arguments,) = calls_of(RECIPES / "run_echo_deepdive.sh", tmp_path / turns, TURNS=turns)
-        script, config, model, _ = forth_recipe(DEEPDIVE, *arguments[arguments.index(str(DEEPDIVE)) + 1 :])
-        assert (config.echo_coeff, config.echo_config().tools, config.echo_zero_variance_groups) == (
-            0.05,
-            None,
-            "refill",
-        )
+        script, config, model, _ = on_one_gpu("echo_deepdive", TURNS=turns)
+        echo = config.echo_config()
+        assert (echo.coeff, echo.tools, echo.zero_variance_groups) == (0.05, None, "refill")
         assert (model.model_name_or_path, config.optimizer) == ("Qwen/Qwen3-4B-Instruct-2507", "muon")
         assert config.per_device_train_batch_size * 8 * config.gradient_accumulation_steps == 256
         assert (config.num_generations, config.max_steps, config.learning_rate) == (16, 500, 1e-6)
@@ -558,15 +510,11 @@ def test_deepdives_recipe_has_the_papers_constants(tmp_path):
 
 @GET_REWARD
 @pytest.mark.skipif(not (shutil.which("gforth") and shutil.which("bwrap")), reason="needs gforth and bubblewrap")
-@pytest.mark.parametrize(
-    "path",
-    [pytest.param(FORTH[0], marks=pytest.mark.slow), FORTH[1], DEEPDIVE],
-    ids=[path.stem for path in (*FORTH, DEEPDIVE)],
-)
-def test_the_tiny_recipe_trains_and_evaluates_on_both_worlds(path, policy, tmp_path, capsys):
-    if path is DEEPDIVE:
+@pytest.mark.parametrize("name", [pytest.param(FORTH[0], marks=pytest.mark.slow), FORTH[1], "echo_deepdive"])
+def test_the_tiny_recipe_trains_and_evaluates_on_both_worlds(name, policy, tmp_path, capsys):
+    world = "deepdive" if name == "echo_deepdive" else "forth"
+    if world == "deepdive":
         pytest.importorskip("bm25s")
-    world = "deepdive" if path is DEEPDIVE else "forth"
     rows = {"grid": 24, world: {"count": 8, "max_turns": 4}}
     held_out = {"seed": 1, "held_out": True}
     sets = {name: {"environments": {name: 2}} | held_out for name in rows}
@@ -583,7 +531,7 @@ def test_the_tiny_recipe_trains_and_evaluates_on_both_worlds(path, policy, tmp_p
         "eval_rows_kwargs": json.dumps(sets),
     }
     arguments = [str(word) for name, value in flags.items() for word in (f"--{name}", value)]
-    assert train.main(["--config", str(RECIPES / f"{path.stem}_tiny.yaml"), *arguments, "--json"]) == 0
+    assert train.main([*trl_words(f"{name}_tiny"), *arguments, "--json"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["steps"] == 2
     log = json.loads((tmp_path / "checkpoint-2" / "trainer_state.json").read_text())["log_history"]
     steps = [row for row in log if "loss" in row]
@@ -607,14 +555,8 @@ def test_wmacts_settings_in_files_and_flags(tmp_path, how):
     assert config.make_turn_budget() is None
 
 
-def full_wmact():
-    """As on one GPU: a batch of evaluation has to hold a whole group there."""
-    flags = ["--use_cpu", "true", "--bf16", "false", "--use_vllm", "false", "--per_device_eval_batch_size", "8"]
-    return train.parse(["--config", str(RECIPES / "wmact_grpo.yaml"), *flags])[:2]
-
-
 def test_wmacts_constants():
-    script, config = full_wmact()
+    script, config, *_ = on_one_gpu("wmact_grpo")
     assert (config.learning_rate, config.warmup_steps, config.beta, config.temperature) == (1e-6, 20, 0, 1)
     assert config.per_device_train_batch_size * 8 * config.gradient_accumulation_steps == 32 * config.num_generations
     assert (config.num_generations, config.num_generations_eval, config.num_iterations) == (8, 8, 1)
@@ -632,7 +574,7 @@ def test_wmacts_constants():
 def test_wmacts_held_out_levels_are_played_in_one_turn_and_in_many():
     for module in ("reasoning_gym", "mazelib", "gymnasium"):
         pytest.importorskip(module)
-    script, _ = full_wmact()
+    script, *_ = on_one_gpu("wmact_grpo")
     assert script.train_rows_kwargs == {"environments": {"sokoban": 4000}, "seed": 0}
     script.train_rows_kwargs = {"environments": {"sokoban": 2}, "seed": 0}
     for arguments in script.eval_rows_kwargs.values():
@@ -721,17 +663,7 @@ def test_sets_of_evaluation_rows(tmp_path):
 
 @pytest.mark.parametrize(("name", "turns", "steps"), [("policy_alfworld", 15, 300), ("policy_tau2", 30, 200)])
 def test_policy_rls_recipes_have_the_papers_constants(name, turns, steps):
-    arguments = [
-        "--config",
-        str(RECIPES / f"{name}.yaml"),
-        "--use_cpu",
-        "true",
-        "--bf16",
-        "false",
-        "--use_vllm",
-        "false",
-    ]
-    script, config, model, _ = train.parse(arguments)
+    script, config, model, _ = on_one_gpu(name)
     assert (config.max_tool_calling_iterations, config.max_steps, config.num_generations) == (turns, steps, 8)
     assert config.echo_coeff == 0.0
     assert model.model_name_or_path == {15: "Qwen/Qwen2.5-7B-Instruct", 30: "Qwen/Qwen3-8B"}[turns]
@@ -766,32 +698,42 @@ def test_a_run_goes_on_from_its_last_whole_checkpoint(tmp_path, capsys):
         train._checkpoint(asked, str(tmp_path))
 
 
-def test_every_recipe_has_a_launch_script():
-    scripts = {path.name for path in RECIPES.glob("run_*.sh")}
-    recipes = {path.stem for path in RECIPES.glob("*.yaml")} - {"accelerate_fsdp2", "rwml_tiny_prompts"}
-    # a pipeline is one script, which chooses between the algorithms' files; the tiny one takes those of the tiny recipes
-    names = {re.sub(r"^(rwml_(?:alfworld|tau2))_g[rs]po$", r"\1", name) for name in recipes} | {"rwml_pipeline_tiny"}
-    assert scripts == {f"run_{name}.sh" for name in names}
-    for path in RECIPES.glob("run_*.sh"):
-        assert os.access(path, os.X_OK)
-        subprocess.run(["bash", "-n", str(path)], check=True)
-
-
-def test_large_recipes_keep_their_weights_in_float32():
-    """Steps of 1e-6 and 1e-5 vanish in bfloat16 where nothing makes float32 of it, as accelerate's FSDP does."""
-    for path in RECIPES.glob("*.yaml"):
-        values = yaml.safe_load(path.read_text())
-        if "learning_rate" in values and not path.stem.endswith("_tiny"):
-            assert values["dtype"] == "float32", path.name
-
-
-def test_the_readme_has_the_flags_of_two_cpu_processes():
-    """Those of the script that the next test runs."""
-    (line,) = re.findall(
-        r"accelerate launch (--multi_gpu.*?) \\\n", (RECIPES.parents[1] / "docs" / "trl.md").read_text()
+def test_files_lie_over_their_defaults_and_over_each_other(tmp_path):
+    """The nearest one wins; mappings are merged, lists are not; our recipes are found from anywhere."""
+    (tmp_path / "base.yaml").write_text(
+        "defaults: [tiny]\nalpha: 0.5\ntools: [a, b]\nkwargs: {count: 2, deep: {a: 1, b: 2}}\n"
     )
-    line = line.replace("2", '"$PROCESSES"', 1)
-    assert f"launch {line})" in (RECIPES.parent / "pipelines" / "trl_tiny.sh").read_text()
+    (tmp_path / "mine.yaml").write_text("defaults: base\ntools: [c]\nkwargs: {deep: {b: 3}}\nlearning_rate: 1.0\n")
+    (tmp_path / "over.yaml").write_text("echo_coeff: 0.1\nkwargs: {deep: null}\n")
+    found = config_file.read(str(tmp_path / "mine.yaml"))
+    assert (found["echo_coeff"], found["tools"], found["learning_rate"]) == (0.5, ["c"], 1.0)
+    assert found["kwargs"] == {"count": 2, "deep": {"a": 1, "b": 3}}
+    assert (found["adam_beta2"], "defaults" in found) == (0.95, False)  # of the recipes' tiny.yaml
+    paths = [word for name in ("mine", "over") for word in ("--config", str(tmp_path / f"{name}.yaml"))]
+    both, others = config_file.split([*paths, "--seed", "3"])
+    assert (both["echo_coeff"], both["kwargs"], others) == (0.1, {"count": 2, "deep": None}, ["--seed", "3"])
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("defaults: [tinny]", "defaults names 'tinny', and there is no .*tinny.yaml; did you mean 'tiny'"),
+        ("defaults: {a: 1}", "defaults is {'a': 1}; write a list of names"),
+        ("defaults: [mine]", "mine.yaml is among its own defaults"),
+        ("env: 3", "env is 3; write environment variables as NAME: value"),
+    ],
+)
+def test_defaults_that_are_not_there_are_one_line(tmp_path, text, said):
+    (tmp_path / "mine.yaml").write_text(text)
+    with pytest.raises(UserError, match=said):
+        config_file.read(str(tmp_path / "mine.yaml"))
+
+
+def test_a_config_is_written_with_its_defaults(tmp_path, capsys):
+    """For programs that read none, such as `trl sft`."""
+    assert config_file.main([str(RECIPES / "echo_grpo_tiny.yaml"), "datasets=[{path: parquet}]"]) == 0
+    found = yaml.safe_load(capsys.readouterr().out)
+    assert (found["datasets"], found["environment"], found["use_cpu"]) == ([{"path": "parquet"}], "grid", True)
 
 
 @GET_REWARD
@@ -803,7 +745,7 @@ def test_a_recipe_on_two_cpu_processes(policy, tmp_path):
     bin_folder = Path(sys.executable).parent
     environment = {**os.environ, "PROCESSES": "2", "PATH": f"{bin_folder}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
     environment["PYTHONPATH"] = str(RECIPES.parents[1])
-    command = ["bash", str(RECIPES / "run_echo_grpo_tiny.sh"), "--max_steps", "2", "--json"]
+    command = [str(RECIPES / "run.sh"), "echo_grpo_tiny", "--max_steps", "2", "--json"]
     done = subprocess.run(command, cwd=work, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
     result = json.loads(done.stdout.splitlines()[-1])

@@ -11,7 +11,7 @@ from hydra import compose, initialize_config_module
 from hydra.errors import ConfigCompositionException
 
 from support.commands import PAGES, ROOT, Command, commands, for_verl
-from support.verl_recipes import composed
+from support.verl_recipes import of_recipe
 from wm_plugin.registry import import_object
 from wm_plugin.verl.config import read_config
 from wm_plugin.verl.data import _arguments, _parser
@@ -24,7 +24,7 @@ COMMANDS = list({(command.recipe, *command.words): command for command in for_ve
 
 def taken(command: Command):
     if command.recipe is not None:
-        config = composed(command.recipe, *command.words)
+        config = of_recipe(command.recipe, *command.words)
     else:
         named = {word.partition("=")[0] for word in command.words}
         around = AROUND[:1] if "+wm" in named else AROUND

@@ -72,7 +72,7 @@ def test_the_classes():
     control = {"perturbations": [{"name": "error", "rate": 0.1}]}
     (kind,) = read_config(wm(control=control, episode_reward={"rescale": True})).classes().values()
     assert issubclass(kind, GridEnvironment)
-    assert config_of(kind) == ControlConfig.from_mapping(control)
+    assert config_of(kind) == ControlConfig.read(control, "control")
     several = read_config(wm(environment={"a": "grid", "b": "wordle"}, control={**control, "worlds": ["b"]}))
     assert [config_of(kind) is not None for kind in several.classes().values()] == [False, True]
     assert config_of(several.class_of({"environment": "b"})) is not None
@@ -82,7 +82,7 @@ def test_the_classes():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"control": 3}, "wm.control is 3; write a mapping"),
+        ({"control": 3}, "wm.control is 3; write fields"),
         (
             {"control": {"perturbations": [{"name": "eror"}]}},
             "wm.control.perturbations[0].name is 'eror'; did you mean 'error'?",
@@ -106,7 +106,7 @@ def test_what_does_not_fit(fields, message):
 
 def test_a_step_s_factor_is_in_the_rows_and_follows_the_episodes(monkeypatch):
     ours = object.__new__(WorldModelTrainer)  # making one starts Ray
-    control = ControlConfig.from_mapping(FAILS | {"curriculum": {"steps": 2}})
+    control = ControlConfig.read(FAILS | {"curriculum": {"steps": 2}}, "control")
     ours._wm = WorldModelConfig(EchoConfig(0), "grid", control=control)
     ours._wm_turn_budget, ours._wm_episodes, ours.local_trigger_step, ours.parameter_sync_step = None, [], 0, 1
     ours._wm_strength = Strength(Curriculum(steps=2))

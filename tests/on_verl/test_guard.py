@@ -166,7 +166,7 @@ def update(monkeypatch, ours, nll, entropy):
     monkeypatch.setattr(trainer_base.PPOTrainer, "_update_actor", host)
     ours._check_counts = lambda *_: None
     ours._wm_tally, ours._wm_selected = SimpleNamespace(environment=10), 10
-    ours._wm_silence = SimpleNamespace(after=lambda **_: False)
+    ours._wm_silence = SimpleNamespace(record=lambda **_: False)
     ours.total_training_steps = 99
     metrics = {}
     ours._update_actor(batch, metrics)

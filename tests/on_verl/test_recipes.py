@@ -1,6 +1,5 @@
 """Every recipe for verl: composed as main_ppo composes it, checked by verl and by us, and passed on by its script."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -14,8 +13,10 @@ from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.utils import config as verl_config
 from verl.utils.config import omega_conf_to_dataclass
 
-from support.scripts import calls_of
-from support.verl_recipes import composed, unknown_keys
+from recipes import rows
+from support.scripts import RECIPES, calls_of, listed, trl_words
+from support.verl_recipes import composed, of_recipe, unknown_keys
+from wm_plugin.hosting import config_file
 from wm_plugin.registry import import_object
 from wm_plugin.rewards.episode import EpisodeReward
 from wm_plugin.verl.config import read_config
@@ -25,18 +26,14 @@ from wm_plugin.worlds import ENVIRONMENTS
 from wm_plugin.worlds.kit.protocol import missing_columns
 from wm_plugin.worlds.wrappers.annealing import TurnBudget
 
-RECIPES = Path(__file__).parents[2] / "recipes" / "verl"
-PRETRAINED = "echo_sql_135m"  # its script does much beside; tests/test_pipelines.py has it
-NAMES = sorted({path.stem for kind in ("echo", "wmact") for path in RECIPES.glob(f"{kind}_*.yaml")} - {PRETRAINED})
+NAMES = [name for name, one in listed("verl").items() if one.system in ("ECHO", "WMAct")]
 WMACT = [name for name in NAMES if name.startswith("wmact")]
-ON_TRL = {path.stem: yaml.safe_load(path.read_text()) for path in (RECIPES.parent / "trl").glob("*.yaml")}
-ON_BOTH = [  # of RL
-    name
-    for name, values in sorted(ON_TRL.items())
-    if "num_generations_eval" in values and not name.endswith("_tiny") and (RECIPES / f"{name}.yaml").is_file()
+ON_BOTH = [name for name, one in listed("trl").items() if one.run_here == "no" and one.algorithm in ("GRPO", "GSPO")]
+FILES = [
+    path.stem
+    for path in sorted((RECIPES / "verl").glob("*.yaml"))
+    if not path.stem.startswith("sft")  # tests/on_verl/test_wm_sft.py has these
 ]
-POLICY = ["policy_alfworld", "policy_tau2"]
-FILES = [*NAMES, PRETRAINED, *POLICY, "tiny_cpu"]
 # verl leaves these mappings open, or has fields in their classes that are not in its YAML
 OPEN = (
     "actor_rollout_ref.model.override_config",
@@ -48,6 +45,7 @@ OPEN = (
     "wm.environment",  # a name, or names of several
     "wm.turn_budget",  # ours, with classes of their own
     "wm.episode_reward",
+    "wm.reward",
 )
 
 
@@ -58,20 +56,22 @@ def stock():
 
 def unknown(values, stock):
     """The paths in a recipe that neither verl's config nor the group `wm` has."""
-    group = yaml.safe_load((RECIPES / "wm" / "echo.yaml").read_text())["wm"]
+    group = {"reward": None, "reward_batch": 1} | yaml.safe_load((RECIPES / "verl" / "wm" / "echo.yaml").read_text())[
+        "wm"
+    ]
     return list(unknown_keys(values, stock, closed=OPEN, group=group))
 
 
 def test_there_is_a_large_and_a_tiny_recipe_of_each_algorithm():
     names = ("deepdive", "forth_all", "forth_code", "grpo", "gspo", "ppo")
-    echo = [f"echo_{name}{size}" for name in names for size in ("", "_tiny")]
-    wmact = [f"wmact_{name}{size}" for name in ("grpo", "ppo") for size in ("", "_tiny")]
-    assert [*echo, *wmact] == NAMES
+    both = [*(f"echo_{name}" for name in names), "wmact_grpo", "wmact_ppo"]
+    others = {f"echo_forth_{which}_{run}" for which in ("all", "code") for run in ("500", "glm")} | {"echo_sql_135m"}
+    assert {f"{name}{size}" for name in both for size in ("", "_tiny")} | others == set(NAMES)
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_every_key_exists(name, stock):
-    assert not unknown(yaml.safe_load((RECIPES / f"{name}.yaml").read_text()), stock)
+    assert not unknown(yaml.safe_load((RECIPES / "verl" / f"{name}.yaml").read_text()), stock)
 
 
 def test_a_misspelt_key_is_found(stock):
@@ -104,9 +104,9 @@ def test_the_group_lets_tools_results_be_whole_and_the_users_own_values_win(tmp_
         assert multi_turn(compose("lists", overrides=[search])) == (700, "right", 1)
 
 
-@pytest.mark.parametrize("name", [*NAMES, PRETRAINED])
+@pytest.mark.parametrize("name", NAMES)
 def test_verl_and_the_plugin_accept_the_config(name, policy):
-    config = composed(name, f"actor_rollout_ref.model.path={policy}")
+    config = of_recipe(name, f"actor_rollout_ref.model.path={policy}")
     verl_config.validate_config(config, need_reference_policy(config), need_critic(config))
     omega_conf_to_dataclass(config.actor_rollout_ref.rollout)
     wm = read_config(config)
@@ -119,7 +119,7 @@ def test_verl_and_the_plugin_accept_the_config(name, policy):
 
 @pytest.mark.parametrize("name", [name for name in NAMES if "ppo" in name])
 def test_the_critic_is_updated_twelve_times_a_policy_update(name):
-    config = composed(name)
+    config = of_recipe(name)
     prompts, actor, critic = config.data.train_batch_size, config.actor_rollout_ref.actor, config.critic
     assert prompts // actor.ppo_mini_batch_size * actor.ppo_epochs == 1
     assert prompts // critic.ppo_mini_batch_size * critic.ppo_epochs == 12
@@ -129,20 +129,20 @@ def test_the_critic_is_updated_twelve_times_a_policy_update(name):
 
 @pytest.mark.parametrize("name", WMACT)
 def test_wmacts_rewards_and_budget(name):
-    wm = read_config(composed(name))
+    wm = read_config(of_recipe(name))
     tiny = name.endswith("tiny")
     assert wm.turn_budget == (TurnBudget(6, 1) if tiny else TurnBudget(30, 100))
     assert EpisodeReward(**wm.episode_reward) == EpisodeReward(rescale=True, format_penalty=0.1)
     # all of them, so that `wm.episode_reward.<field>=…` needs no `+`
     assert wm.episode_reward.keys() == set(EpisodeReward.model_fields)
     assert wm.max_turns is None
-    with_echo = read_config(composed(name, "wm.coeff=0.05"))  # one line, and nothing else changes
+    with_echo = read_config(of_recipe(name, "wm.coeff=0.05"))  # one line, and nothing else changes
     assert (with_echo.objective.coeff, with_echo.turn_budget) == (0.05, wm.turn_budget)
 
 
 @pytest.mark.parametrize("name", [name for name in WMACT if not name.endswith("tiny")])
 def test_wmacts_constants(name):
-    config = composed(name)
+    config = of_recipe(name)
     rollout, actor = config.actor_rollout_ref.rollout, config.actor_rollout_ref.actor
     assert (config.data.train_batch_size, rollout.n, rollout.temperature) == (32, 8, 1.0)
     assert (actor.optim.lr, actor.optim.lr_warmup_steps, actor.entropy_coeff) == (1e-6, 20, 0)
@@ -175,15 +175,27 @@ def test_wmacts_constants(name):
     ],
 )
 def test_the_overrides_of_the_ablation(overrides, first_turns, rescale, turn_penalty):
-    wm = read_config(composed("wmact_ppo", *overrides))
+    wm = read_config(of_recipe("wmact_ppo", *overrides))
     assert wm.first_turns == first_turns
     assert EpisodeReward(**wm.episode_reward) == EpisodeReward(rescale, format_penalty=0.1, turn_penalty=turn_penalty)
+
+
+def _on_trl(name):
+    """The settings of TRL's recipe, flags of its launcher included."""
+    words = trl_words(name)
+    settings = {}
+    for place, word in enumerate(words):
+        if word == "--config":
+            config_file.merge(settings, config_file.read(words[place + 1]))
+        elif word.startswith("--"):
+            settings[word[2:]] = yaml.safe_load(words[place + 1])
+    return settings
 
 
 @pytest.mark.parametrize("name", ON_BOTH)
 def test_both_hosts_update_and_evaluate_alike(name):
     """By themselves verl decays weights and evaluates one greedy answer, and TRL does neither."""
-    config, trl = composed(name), ON_TRL[name]
+    config, trl = of_recipe(name), _on_trl(name)
     rollout, optimizer = config.actor_rollout_ref.rollout, config.actor_rollout_ref.actor.optim
     assert (optimizer.lr, optimizer.weight_decay) == (trl["learning_rate"], trl.get("weight_decay", 0.0))
     validation = rollout.val_kwargs
@@ -204,29 +216,34 @@ def test_the_group_alone_goes_on_top_of_verls_own_config():
 
 
 LARGE = {"echo_forth_all", "wmact_grpo"}  # seconds for their rows; recipes like them are fast
+SAME_ROWS = {"echo_gspo", "echo_gspo_tiny", "echo_forth_all_500", "echo_forth_all_glm", "echo_forth_code_glm"}
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in LARGE else n for n in NAMES])
-def test_the_script_writes_data_that_the_environment_takes_and_passes_arguments_on(name, tmp_path):
-    own = ("wm.coeff=0.5", "trainer.logger=[console, file]")
-    *preparations, last = calls_of(RECIPES / f"run_{name}.sh", tmp_path, *own)
-    start = ["-m", "verl.trainer.main_ppo", "--config-path", "pkg://wm_plugin.recipes.verl", "--config-name", name]
-    assert last == ["python", *start, *own]
-    config = composed(name)
-    data = {call[call.index("--out") + 1]: call for call in preparations if "wm_plugin.verl.data" in call}
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n in LARGE else n for n in NAMES if n not in SAME_ROWS]
+)
+def test_the_launcher_writes_data_that_the_environment_takes(name, tmp_path):
+    calls = calls_of("verl", name, tmp_path)
+    (call,) = [call for call in calls if call[1].endswith("rows.py")]
+    config = of_recipe(name)
     validation = config.data.val_files
-    assert set(data) == {config.data.train_files, *([validation] if isinstance(validation, str) else validation)}
-    sources = {}
-    wm = read_config(config)
-    for path, call in data.items():
-        arguments = json.loads(call[call.index("--kwargs") + 1])
-        rows = import_object(call[call.index("--rows") + 1], field="rows")(**one_row(arguments))
-        assert not missing_columns(wm.class_of(rows[0]), rows[0])
-        if "--data-source" in call:
-            sources[path] = call[call.index("--data-source") + 1], arguments, rows[0]
-    if "forth" in name or "deepdive" in name:
-        check_forths_sets(sources, config, "forth" if "forth" in name else "deepdive", tiny=name.endswith("tiny"))
-    elif sources:
+    settings, folder = config_file.read(call[2]), call[3]
+    settings |= {word.partition("=")[0]: yaml.safe_load(word.partition("=")[2]) for word in call[4:]}
+    found = rows.sets(settings)
+    assert {config.data.train_files, *([validation] if isinstance(validation, str) else validation)} <= {
+        f"{folder}/{one}.parquet" for one in found
+    }
+    wm, sources = read_config(config), {}
+    for source, (function, arguments) in found.items():
+        (row, *_) = import_object(function, field="rows")(**one_row(arguments))
+        assert not missing_columns(wm.class_of(row), row)
+        sources[source] = arguments, row
+    world = next((world for world in ("forth", "deepdive") if world in name), None)
+    if world is not None:
+        tiny = name.endswith("tiny")
+        assert set(sources) == {"train", *(("grid", world) if tiny else ("forth", "deepdive", "wordle", "sql"))}
+        assert sources[world][1].get("max_turns", 200) == (4 if tiny else 200)
+    elif name.startswith("wmact") and not name.endswith("tiny"):
         check_wmacts_sets(sources)
         read_by_verl(sources, wm, tmp_path)
 
@@ -241,23 +258,9 @@ def one_row(arguments):
     }
 
 
-def check_forths_sets(sources, config, world, *, tiny):
-    folder, turns = ("tiny_verl", 4) if tiny else (world, 200)
-    worlds = ("grid",) if tiny else ({"forth", "deepdive"} - {world}) | {"wordle", "sql"}
-    source, _, row = sources.pop(f"runs/{folder}/{f'{world}_test' if tiny else 'test_200'}.parquet")
-    assert (source, row.get("max_turns", 200)) == (world, turns)
-    assert sources.pop(config.data.train_files)[0] == ("worlds" if tiny else world)
-    assert {source for source, _, _ in sources.values()} == set(worlds)
-
-
 def check_wmacts_sets(sources):
     """Every level of the paper, each of 256 held-out rows, in many turns and in one."""
-    sets = {
-        Path(path).stem: (arguments, row)
-        for path, (source, arguments, row) in sources.items()
-        if Path(path).stem == source
-    }
-    assert len(sets) == len(sources)
+    sets = dict(sources)
     arguments, row = sets.pop("train")
     assert arguments == {"environments": {"sokoban": {"count": 10000}}, "seed": 0}
     assert row["environment"] == "sokoban"
@@ -276,11 +279,11 @@ def check_wmacts_sets(sources):
 def read_by_verl(sources, wm, folder):
     """verl reads all files at once; each row begins an episode of its world, with its own number of turns."""
     paths = []
-    for source, _, row in sources.values():
+    for source, (_, row) in sources.items():
         paths.append(str(folder / f"{source}.parquet"))
         write(verl_rows([row], source), Path(paths[-1]))
     whole = datasets.concatenate_datasets([datasets.load_dataset("parquet", data_files=p)["train"] for p in paths])
-    assert whole["data_source"] == [source for source, _, _ in sources.values()]
+    assert whole["data_source"] == list(sources)
     for row in whole:
         columns = {name: value for name, value in row["extra_info"].items() if value is not None}
         environment = wm.class_of(columns)()
@@ -290,7 +293,7 @@ def read_by_verl(sources, wm, folder):
 
 @pytest.mark.parametrize(("name", "turns", "steps"), [("policy_alfworld", 15, 300), ("policy_tau2", 30, 200)])
 def test_policy_rls_constants(name, turns, steps, policy):
-    config = composed(name, f"actor_rollout_ref.model.path={policy}")
+    config = of_recipe(name, f"actor_rollout_ref.model.path={policy}")
     verl_config.validate_config(config, need_reference_policy(config), need_critic(config))
     wm, actor = read_config(config), config.actor_rollout_ref.actor
     assert (wm.max_turns, config.trainer.total_training_steps, config.actor_rollout_ref.rollout.n) == (
@@ -303,32 +306,20 @@ def test_policy_rls_constants(name, turns, steps, policy):
     assert actor.ppo_max_token_len_per_gpu >= longest
 
 
-@pytest.mark.parametrize("name", POLICY)
-def test_policy_rls_script_writes_the_files_that_it_reads(name, tmp_path):
-    *preparations, last = calls_of(RECIPES / f"run_{name}.sh", tmp_path, "data.seed=1")
-    assert last[-2:] == [name, "data.seed=1"]
-    config = composed(name)
-    validation = config.data.val_files
-    files = {config.data.train_files, *([validation] if isinstance(validation, str) else validation)}
-    assert files == {call[call.index("--out") + 1] for call in preparations}
-    for call in preparations:
-        arguments = json.loads(call[call.index("--kwargs") + 1])
-        assert set(arguments.get("environments", {"alfworld"})) <= {"alfworld", *(wm_names(config))}
-        if name == "policy_alfworld":  # the prompts ask for thoughts, and name the turns that there are
-            own = ON_TRL[name]
-            on_trl = [own["train_rows_kwargs"], *own["eval_rows_kwargs"].values()]
-            assert {"split": "train"} | arguments in [{"split": "train"} | rows for rows in on_trl]
-            assert (arguments["max_turns"] + 1, arguments["think"]) == (read_config(config).max_turns, True)
-
-
-def wm_names(config):
-    named = read_config(config).environment
-    return [named] if isinstance(named, str) else list(named)
+def test_policy_rls_rows_ask_for_thoughts_and_name_the_turns():
+    for name, world in (("policy_alfworld", "alfworld"), ("policy_tau2", "tau2")):
+        config = of_recipe(name)
+        own = config_file.read(str(RECIPES / "trl" / f"{name}.yaml"))
+        named = read_config(config).environment
+        assert {named} if isinstance(named, str) else set(named.values()) == {world}
+        if world == "alfworld":
+            for kwargs in (own["train_rows_kwargs"], *own["eval_rows_kwargs"].values()):
+                assert (kwargs["max_turns"] + 1, kwargs["think"]) == (read_config(config).max_turns, True)
 
 
 @pytest.mark.parametrize("kind", ["all", "code"])
 def test_forths_constants(kind):
-    config = composed(f"echo_forth_{kind}")
+    config = of_recipe(f"echo_forth_{kind}")
     wm, rollout, actor = read_config(config), config.actor_rollout_ref.rollout, config.actor_rollout_ref.actor
     tools = ("submit_code", "run_code") if kind == "code" else None
     assert (wm.objective.coeff, wm.objective.tools, wm.objective.refills) == (0.5, tools, True)
@@ -340,15 +331,12 @@ def test_forths_constants(kind):
 
 
 @pytest.mark.parametrize("kind", ["all", "code"])
-def test_the_scripts_of_forth_take_the_turns(kind, tmp_path):
-    *preparations, last = calls_of(RECIPES / f"run_echo_forth_{kind}.sh", tmp_path, "wm.coeff=0", TURNS="10")
-    config = composed(f"echo_forth_{kind}", *last[last.index(f"echo_forth_{kind}") + 1 :])
+def test_forths_episodes_take_the_turns(kind):
+    name = f"echo_forth_{kind}"
+    config = of_recipe(name, "wm.coeff=0", TURNS="10")
     assert (config.wm.max_turns, config.wm.coeff) == (13, 0)  # wordle and sql take 12
-    written = {call[call.index("--out") + 1]: json.loads(call[call.index("--kwargs") + 1]) for call in preparations}
-    assert set(written) == {config.data.train_files, *config.data.val_files}
-    for path in ("runs/forth/train_10.parquet", "runs/forth/test_10.parquet"):
-        assert written[path]["environments"]["forth"]["max_turns"] == 10
-    assert written["runs/forth/deepdive_12.parquet"]["environments"]["deepdive"]["max_turns"] == 12
+    assert config.data.train_files == f"runs/{name}/rows/train.parquet"
+    assert {Path(path).stem for path in config.data.val_files} == {"forth", "deepdive", "wordle", "sql"}
 
 
 @pytest.mark.parametrize(
@@ -358,10 +346,8 @@ def test_the_scripts_of_forth_take_the_turns(kind, tmp_path):
         ("glm", ("zai-org/GLM-4.5-Air", 8, 16, 0.005, 500, "SignSGD", 4)),
     ],
 )
-def test_the_script_of_forth_has_the_papers_other_runs(run, expected, tmp_path, policy):
-    name = "echo_forth_code"
-    *_, last = calls_of(RECIPES / f"run_{name}.sh", tmp_path, "trainer.save_freq=7", RUN=run)
-    config = composed(name, *last[last.index(name) + 1 :])
+def test_forth_has_the_papers_other_runs(run, expected, policy):
+    config = of_recipe(f"echo_forth_code_{run}", "trainer.save_freq=7")
     actor, rollout, trainer = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout, config.trainer
     prompts, epochs = config.data.train_batch_size, trainer.total_epochs
     found = (config.actor_rollout_ref.model.path, prompts, rollout.n, config.wm.coeff, trainer.total_training_steps)
@@ -369,13 +355,13 @@ def test_the_script_of_forth_has_the_papers_other_runs(run, expected, tmp_path, 
     assert (actor.ppo_mini_batch_size, trainer.save_freq) == (prompts, 7)
     assert 432 // prompts * epochs >= 500 > 432 // prompts * (epochs - 1)  # verl stops at either
     assert rollout.multi_turn.format == ("glm" if run == "glm" else "hermes")
-    config = composed(name, *last[last.index(name) + 1 :], f"actor_rollout_ref.model.path={policy}")
+    config = of_recipe(f"echo_forth_code_{run}", f"actor_rollout_ref.model.path={policy}")
     verl_config.validate_config(config, need_reference_policy(config), need_critic(config))
     assert check_config(config).objective.coeff == expected[3]
 
 
 def test_deepdives_constants():
-    config = composed("echo_deepdive")
+    config = of_recipe("echo_deepdive")
     wm, rollout, optim = read_config(config), config.actor_rollout_ref.rollout, config.actor_rollout_ref.actor.optim
     assert (wm.objective.coeff, wm.objective.tools, wm.objective.refills) == (0.05, None, True)
     assert (wm.max_turns, wm.max_turn_tokens, config.data.max_response_length) == (201, 8192, 32768)
@@ -386,7 +372,7 @@ def test_deepdives_constants():
 
 def test_verl_reads_files_of_several_worlds(tmp_path):
     pytest.importorskip("bm25s")
-    wm, parts = read_config(composed("echo_forth_all")), []
+    wm, parts = read_config(of_recipe("echo_forth_all")), []
     for world in wm.environment:
         path = tmp_path / f"{world}.parquet"
         arguments = {"environments": {world: 2}, "held_out": True}

@@ -8,22 +8,19 @@ from pathlib import Path
 from string import Template
 from typing import NamedTuple
 
+from recipes import read
+
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 DOCS = sorted((ROOT / "docs").glob("*.md"))
 PAGES = [README, *DOCS]
 RECIPES = ROOT / "recipes"
 
-# Scripts whose recipe has another name, and pages whose text is about recipes.
-RECIPE_OF = {
-    "rwml_alfworld": "rwml_alfworld_grpo",
-    "rwml_tau2": "rwml_tau2_grpo",
-    "rwml_pipeline_tiny": "rwml_grpo_tiny",
-}
+# Pages whose text is about recipes.
 ABOUT = {"verl": {"wmact.md": ("wmact_ppo", "wmact_grpo")}, "trl": {"wmact.md": ("wmact_grpo",)}}
 ROOTS = "wm|data|trainer|algorithm|actor_rollout_ref|critic|reward|hydra|optim|model"  # of verl's configs
 OVERRIDE = re.compile(rf"(?:\+{{0,2}}|~)(?:{ROOTS})\b[\w.@]*=.*", re.S)
-SCRIPT = re.compile(r"(?:recipes/(?P<host>trl|verl)/|\./)run_(?P<name>\w+)\.sh")
+SCRIPT = re.compile(r"(?:\.\./)*recipes/(?P<host>trl|verl)/run\.sh")
 PLACEHOLDER = re.compile(r"^<|>$|\.\.\.|…")
 
 
@@ -71,16 +68,24 @@ def in_text(page: Path) -> list[list[str]]:
 
 
 def in_comments(host: str) -> Iterator[tuple[str, str]]:
-    """(recipe, text): the comments of each recipe and script of a host, of each as one line."""
-    for path in sorted((RECIPES / host).iterdir()):
-        if path.suffix in (".yaml", ".sh"):
-            lines = re.findall(r"(?:^|\s)# ?(.*)", path.read_text())
-            yield path.stem.removeprefix("run_"), " ".join(lines)
+    """(recipe, text): the comments of each recipe of a host, as one line."""
+    for path in sorted((RECIPES / host).glob("*.yaml")):
+        lines = re.findall(r"(?:^|\s)#(?!:) ?(.*)", path.read_text())
+        if found := next((one.name for one in read() if one.config == path), None):
+            yield found, " ".join(lines)
 
 
-def recipe_of(name: str, host: str) -> str:
-    """The recipe that a script runs."""
-    return name if (RECIPES / host / f"{name}.yaml").is_file() else RECIPE_OF.get(name, name)
+def shared(words: list[str]) -> list[str]:
+    """Without the flags that both launchers take, which tests/test_recipes.py has."""
+    kept, skip = [], False
+    for word in words:
+        if not skip and word not in SHARED:
+            kept.append(word)
+        skip = word in SHARED
+    return kept
+
+
+SHARED = {"--model", "--out", "--seed", "--steps", "--rows", "--batch", "--data", "--coeff"}
 
 
 def for_verl() -> Iterator[Command]:
@@ -88,7 +93,7 @@ def for_verl() -> Iterator[Command]:
     for page in PAGES:
         for words in commands(page):
             if (found := SCRIPT.fullmatch(words[0])) and found["host"] == "verl":
-                yield Command(page.name, recipe_of(found["name"], "verl"), [word for word in words[1:] if "=" in word])
+                yield Command(page.name, words[1], shared(words[2:]))
             elif "verl.trainer.main_ppo" in words or OVERRIDE.fullmatch(words[0]):
                 start = words.index("verl.trainer.main_ppo") + 1 if "verl.trainer.main_ppo" in words else 0
                 yield Command(page.name, None, [word for word in words[start:] if not PLACEHOLDER.search(word)])
@@ -99,12 +104,7 @@ def for_verl() -> Iterator[Command]:
                     yield Command(page.name, recipe, [re.sub("^wm=", "+wm=", word) for word in words])
     for recipe, text in in_comments("verl"):
         for words in re.findall(r"(?<![\w.])wm\.[\w.]+=\S+(?: wm\.[\w.]+=\S+)*", text):
-            own = [word.rstrip(";,.") for word in words.split()]
-            yield Command(f"recipes/verl/{recipe}", recipe_of(recipe, "verl"), own)
-        for found in SCRIPT.finditer(text):
-            words = re.match(r"(?:\s+(?:--\w+|\d+|[\w.+]+=\S*[^\s.;,]))*", text[found.end() :])[0].split()
-            if words := [word for word in words if "=" in word]:
-                yield Command(f"recipes/verl/{recipe}", recipe_of(found["name"], "verl"), words)
+            yield Command(f"recipes/verl/{recipe}", recipe, [word.rstrip(";,.:") for word in words.split()])
 
 
 def for_trl() -> Iterator[Command]:
@@ -112,7 +112,7 @@ def for_trl() -> Iterator[Command]:
     for page in PAGES:
         for words in commands(page):
             if (found := SCRIPT.fullmatch(words[0])) and found["host"] == "trl":
-                yield Command(page.name, recipe_of(found["name"], "trl"), trainer_flags(words[1:]))
+                yield Command(page.name, words[1], shared(words[2:]))
             elif words[:2] == ["wm", "train"]:
                 yield Command(page.name, None, trainer_flags(words[2:]))
             elif "wm_plugin.trl.train" in words:
@@ -121,21 +121,19 @@ def for_trl() -> Iterator[Command]:
             if words[0].startswith("--") and len(words) > 1 and any(re.match(r"--\w+_", word) for word in words):
                 yield Command(page.name, (*ABOUT["trl"].get(page.name, ()), None)[0], words)
     for recipe, text in in_comments("trl"):
-        for found in SCRIPT.finditer(text):
-            rest = re.match(r"(?:\s+--\w+(?: (?!-)[^\s;,]*[^\s;,.])?)*", text[found.end() :])[0]
-            if words := trainer_flags(rest.split()):
-                yield Command(f"recipes/trl/{recipe}", recipe_of(found["name"], "trl"), words)
+        for flags in re.findall(r"(?<![\w=])(--[a-z]+_\w+ (?!-)[^\s;,]+)", text):
+            yield Command(f"recipes/trl/{recipe}", recipe, flags.rstrip(".:").split())
 
 
 def trainer_flags(words: list[str]) -> list[str]:
-    """Without what scripts read themselves, and without the config, which is the user's."""
+    """Without the config, which is the user's."""
     kept, skip = [], 0
     for word in words:
         if skip:
             skip -= 1
-        elif word in ("--config", "--seeds", "--steps", "--out"):
+        elif word == "--config":
             skip = 1
-        elif word != "--quick" and (kept or word.startswith("--")) and not PLACEHOLDER.search(word):
+        elif (kept or word.startswith("--")) and not PLACEHOLDER.search(word):
             kept.append(word)
     return kept
 

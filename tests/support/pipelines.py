@@ -1,19 +1,25 @@
 """The pipelines that come with the package, in all that they can be set to."""
 
-TWO_WORLDS = ("baselines", "early_experience", "lwm_warm_up", "rwml_rl")
+WORLDS = {name: ["world=alfworld", "world=tau2"] for name in ("baselines", "lwm_warm_up", "rwml_rl")}
+WORLDS["early_experience"] = ["world=alfworld", "world=tau2", "world=scienceworld"]
+WORLDS["consistency_tiny"] = [f"which={w}_{s}" for w in ("textworld", "scienceworld") for s in ("tiny", "135m")]
+PARTS = {
+    "rwml_rl": ["table=1", "table=4"],
+    "rwml_rl_tiny": ["table=1", "table=4"],
+    "lwm_warm_up": ["", "reward=rubric"],
+    "lwm_warm_up_tiny": ["", "reward=rubric"],
+    "rwml_tiny": ["", "world=textworld reward=embeddings embedding_model=m algorithm=gspo"],
+    "sql_135m": ["", "size=quick"],
+    # pairs: a user's own
+    "word2world": ["study=scaling", "study=mixture pairs=/dev/null pairs_test=/dev/null", "study=agents"],
+    "word2world_tiny": ["study=scaling", "study=mixture", "study=agents"],
+}
 
 
 def variants(name: str) -> list[str]:
     """The settings, for `--set`, of each variant of a pipeline."""
-    worlds = ["world=alfworld", "world=tau2"] if name in TWO_WORLDS else [""]
-    if name == "early_experience":
-        worlds.append("world=scienceworld")
-    parts = [""]
-    if name.startswith("rwml_rl"):
-        parts = ["table=1", "table=4"]
-    elif name.startswith("lwm_warm_up"):
-        parts = ["", "reward=rubric"]
-    elif name.startswith("word2world"):
-        files = "" if name.endswith("_tiny") else " pairs=/dev/null pairs_test=/dev/null"  # a user's own
-        parts = ["study=scaling", f"study=mixture{files}", "study=agents"]
-    return [f"{world} {part}".strip() for world in worlds for part in parts]
+    return [f"{world} {part}".strip() for world in WORLDS.get(name, [""]) for part in PARTS.get(name, [""])]
+
+
+def hosts(name: str) -> tuple[str, ...]:
+    return ("trl",) if name in ("consistency_tiny", "verify_shop_tiny") else ("trl", "verl")

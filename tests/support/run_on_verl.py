@@ -39,7 +39,7 @@ def run_recipe(
     environment: dict[str, str] | None = None,
     until: Callable[[], bool] = lambda: False,
 ) -> Run:
-    """Run `recipes/verl/run_<name>.sh` in `folder`, where it finds or writes its `runs/`. Leaves no process behind.
+    """Run `recipes/verl/run.sh NAME` in `folder`, where it finds or writes its `runs/`. Leaves no process behind.
 
     Args:
         name: a recipe, e.g. `echo_grpo_tiny`.
@@ -60,7 +60,7 @@ def run_recipe(
         MARK: mark,
         **(environment or {}),
     }
-    command = ["bash", str(RECIPES / f"run_{name}.sh"), "trainer.logger=[console,file]", *overrides]
+    command = [str(RECIPES / "run.sh"), name, "trainer.logger=[console,file]", *overrides]
     log = folder / f"{metrics.stem}.log"
     with log.open("w") as sink:
         process = subprocess.Popen(

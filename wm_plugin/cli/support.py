@@ -1,6 +1,5 @@
 """Shared by the verbs: find a world, read files, show progress on a terminal, place intermediate results."""
 
-import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from wm_plugin.errors import UserError
+from wm_plugin.options import Options
 from wm_plugin.runtime.texts import read_text
 from wm_plugin.untrusted import encodable, loads
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from wm_plugin.worlds.worlds import World
 
 T = TypeVar("T")
+Block = TypeVar("Block", bound=Options)
 
 
 def search_here() -> None:
@@ -53,8 +54,8 @@ def simulated_world(world: "World", path: str) -> "SimulatedWorld":
     from wm_plugin.worlds.simulated_world import SimulatedWorld
     from wm_plugin.worlds.wrappers.simulation_config import SimulationConfig
 
-    config = read_block(path, "--simulation", "simulation", SimulationConfig.from_mapping)
-    if not config.of(world.name):
+    config = read_block(path, "--simulation", "simulation", SimulationConfig)
+    if config.worlds is not None and world.name not in config.worlds:
         raise UserError(
             f"{path}: simulation.worlds is of {', '.join(config.worlds or ())}; add {world.name}, or leave it out"
         )
@@ -73,34 +74,22 @@ def read_yaml(path: str, flag: str) -> Any:
         raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
 
 
-def read_block(path: str, flag: str, key: str, make: Callable[[Any], T]) -> T:
-    """What a file says, by itself or under `key`.
+def read_block(path: str, flag: str, key: str, model: type[Block]) -> Block:
+    """Read options from a file that has them by themselves or under `key`.
 
     Args:
         flag: the flag that names the file.
-        make: the values of the block to its config, such as `ControlConfig.read`.
 
     Raises:
-        UserError: the file cannot be read or is no YAML, or as from `make`; the message names the file.
+        UserError: the file cannot be read, is not YAML, or a value does not fit; the message names the file.
     """
     values = read_yaml(path, flag)
     if isinstance(values, dict) and key in values:  # no block has its own name among its keys
         values = values[key]
     try:
-        return make(values)
+        return model.read(values, key)
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
-
-
-def reward_arguments(name: str, text: str, flag: str) -> dict[str, Any]:
-    """The arguments of a reward, as JSON. Where a judge fails it gives no score; a trainer would count the lowest one."""
-    from wm_plugin.rewards import REWARDS
-    from wm_plugin.rewards.judge import JudgedReward
-
-    arguments = read_json(text, flag)
-    reward = REWARDS.get(name)
-    judges = isinstance(reward, type) and issubclass(reward, JudgedReward)
-    return {"failed": math.nan, "no_verdict": math.nan, **arguments} if judges else arguments
 
 
 def token_counter(path: str) -> Callable[[str], int]:

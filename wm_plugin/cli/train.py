@@ -12,7 +12,8 @@ def train(*arguments: str) -> int:
             with output():
                 print(help_text(), end="")
             return 0
-        from wm_plugin.trl import config_file
+        import wm_plugin.trl  # without trl this says what to install  # noqa: F401
+        from wm_plugin.hosting import config_file
 
         config_file.split([argument for argument in arguments if argument != "--json"])
     from wm_plugin.trl.train import main

@@ -25,7 +25,7 @@ from itertools import islice
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import orjson
-from pydantic import field_validator
+from pydantic import Field, field_validator
 
 from wm_plugin import untrusted
 from wm_plugin.client import replies
@@ -99,7 +99,9 @@ class ServerOptions(Options):
         default=MAX_REPLY,
         ge=1,
     )
-    temperature: Number | None = option("Temperature of completions; null omits it.", default=0.0, ge=0)
+    temperature: Annotated[Whole | Number, Field(ge=0)] | None = option(
+        "Temperature of completions; null omits it.", default=0.0, write="a number >= 0, or null"
+    )
     max_tokens: Whole | None = option("Maximum number of a completion's tokens; null omits it.", default=4096, ge=1)
     seed: Whole | Literal["auto"] | None = option(
         "'auto' is 0 at temperature 0, and else only what a call gives, since a seed then kills vLLM on a CPU; null sends no "

@@ -6,21 +6,50 @@ won, then the higher score, then comes first; the paper leaves this open.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, islice
+from pathlib import Path
 from typing import Any
 
-from wm_plugin.data.prompts import Prompts, render
+from wm_plugin.client.predict import Predictor
+from wm_plugin.data.kinds import Exclusions, informative
+from wm_plugin.data.outputs import check_apart, files_in
+from wm_plugin.data.predictions import Repeatable, predictions
+from wm_plugin.data.prompts import Prompts, load, render
 from wm_plugin.data.sample import Sample
 from wm_plugin.data.schema import Transition
-from wm_plugin.data.scores import Reward, columns_of, score, truth
+from wm_plugin.data.scores import Reward, columns_of, real_valued, reward_arguments, score, truth
+from wm_plugin.data.transitions import transitions_in
 from wm_plugin.errors import UserError
+from wm_plugin.options import Number, Options, Whole, option
 from wm_plugin.rewards.extract import extract
 
 STAGE = "sft"  # of the prompts
 _AT_ONCE = 256  # transitions in one call of a comparison
 Scored = tuple[Transition, list[str], list[float | None]]
+
+
+class BestOptions(Options):
+    """Which outputs are the best."""
+
+    prompts: str = option("A domain (mcp, search, ...), or a file of your own.")
+    judge: str = option("rubric, rouge, embedding, ..., or package.module:NAME.")
+    threshold: Number = option("The score that the best output must reach.")
+    n: Whole = option("Outputs for each transition.", default=3, ge=1)
+    judge_args: str = option("The judge's arguments as JSON, such as a rubric's server.", default="{}")
+    compare: str | None = option(
+        "Compare the outputs in pairs by reference, or package.module:NAME (default: by score).", default=None
+    )
+    compare_args: str = option("Its arguments as JSON.", default="{}")
+    embedding_model: str | None = option("The embedding model of the judges rwml and embedding.", default=None)
+    embedding_server: str | None = option(
+        "A server that has the embedding model (default: load it in this process).", default=None
+    )
+    turn_information: bool = option(
+        "Leave transitions out with the probability of their category, as build does.", default=False
+    )
+    seed: Whole = option("Seed of all draws.", default=0)
 
 
 @dataclass
@@ -41,6 +70,55 @@ class Report:
     def as_dict(self) -> dict[str, Any]:
         rate = self.retained / self.candidates if self.candidates else None
         return {**vars(self), "retain_rate": rate}
+
+
+def best_of_n(
+    source: str | Path,
+    out: Path,
+    predictor: Callable[[], Predictor],
+    work: Path,
+    options: BestOptions,
+    report: Report,
+    *,
+    inputs: Iterable[str | None] = (),
+    shard_size: int = 256,
+    watch: Callable[[Iterable[Any]], Iterable[Any]] = iter,
+) -> Iterator[Sample]:
+    """Predict a file's transitions n times, and yield the best output of each.
+
+    Args:
+        out: where the samples go, which is none of the files that options and `inputs` name.
+        predictor: makes the model that predicts, once everything else is in order.
+        work: a folder for predictions, from which a killed run continues.
+        report: counts, updated with every transition.
+        watch: passes the predicted transitions through, for a progress bar.
+    """
+    from wm_plugin.rewards.make import make
+
+    seed, compared = options.seed, options.compare
+    arguments = reward_arguments(options.judge, options.judge_args, "--judge-args")
+    kwargs = reward_arguments(compared, options.compare_args, "--compare-args") if compared else {}
+    named = [source, options.prompts, options.embedding_model, *inputs, *files_in([arguments, kwargs])]
+    check_apart(named, {"--out": out})
+    judge = real_valued(options.judge, options.embedding_model, options.embedding_server, arguments)
+    compare = make({"path": compared, "kwargs": kwargs}, field="--compare") if compared else None
+    prompts = load(options.prompts)
+
+    def transitions() -> Iterator[Transition]:
+        read = transitions_in(source)
+        return informative(read, seed, Exclusions()) if options.turn_information else read
+
+    outputs = predictions(
+        Repeatable(transitions),
+        predictor(),
+        prompts,
+        k=options.n,
+        folder=work / "predictions",
+        shard_size=shard_size,
+        seed=seed,
+        stage=STAGE,
+    )
+    return best(watch(outputs), judge, prompts, threshold=options.threshold, compare=compare, seed=seed, report=report)
 
 
 def best(

@@ -61,7 +61,7 @@ class Kind(Options):
     of: ClassVar[Literal["transitions", "dialogues", "turns"]] = "turns"  # turns: the agent's own
     prompted: ClassVar[bool] = False  # whether samples are made with prompts
 
-    seed: int = option("Of all draws; each depends only on it, the trajectory's identity and the turn.", default=0)
+    seed: int = option("Seed of all draws; each depends only on it, the trajectory's identity and the turn.", default=0)
 
     def samples(self, source: str | Path, exclusions: Exclusions) -> Iterator[Sample]:
         """Make the samples of a file. `exclusions` is updated with every sample."""
@@ -109,7 +109,8 @@ class Prompted(Kind):
     world_context_shown: ClassVar[Shown] = False  # what of the state is shown, unless the user decides
 
     prompts: str | None = option(
-        "A family of prompts, or the path of a file; null takes the kind's default.", default=None
+        "A family of prompts (rwml, word2world, a domain such as mcp), or the path of a file (default: the kind's).",
+        default=None,
     )
     world_context: Shown | None = option(
         "What of the state the world model is shown (`data.hidden`): all that rollouts carry, or what the agent sees. By "
@@ -196,7 +197,8 @@ class Cpt(Word2World):
 
     turn_information: bool = option("Draw by category whether an observation counts: always on.", default=True)
     corpora: tuple[str | Path, ...] = option(
-        "Files of the user's own texts, which follow the trajectories (see `constructions.documents`).", default=()
+        "Files of your own texts, which follow the trajectories: .txt and .md, a text each; .jsonl, one a line in `text`.",
+        default=(),
     )
 
     def samples(self, source: str | Path, exclusions: Exclusions) -> Iterator[Sample]:
@@ -212,7 +214,7 @@ class Rwml(Prompted):
     family: ClassVar[str | None] = "rwml"
     turns: ClassVar[str] = "all"  # which turns to expand, if the source holds trajectories
 
-    history: int | None = option("How many turns before the action a transition keeps; null keeps all.", default=None)
+    history: int | None = option("How many turns before the action a transition keeps (default: all).", default=None)
 
     def samples(self, source: str | Path, exclusions: Exclusions) -> Iterator[Sample]:
         prompts = self.load_prompts()
@@ -292,7 +294,7 @@ class AgentWorld(Rwml):
     turns = "one"
 
     domain: str | None = option(
-        "What the judge's guidance is chosen by, where prompts of a file do not say it.", default=None
+        "The domain of the judge's guidance, where prompts of a file do not say it.", default=None
     )
 
     def _asked_as(self, prompts: Prompts) -> str:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from wm_plugin.data.outputs import work_folder
 from wm_plugin.data.readers import PART, Part, parts, read, read_part
-from wm_plugin.data.readers.base import Make
+from wm_plugin.data.readers.base import Complete
 from wm_plugin.data.write import Counts, outputs, write, write_parquet
 from wm_plugin.errors import UserError
 from wm_plugin.runtime.workers import uninterrupted
@@ -35,14 +35,14 @@ def convert(
     format: str = "auto",
     strict: bool = False,
     size: int = PART,
-    make: Make | None = None,
+    complete: Complete | None = None,
     watch: Callable[[Iterator[Shard]], Iterator[Shard]] = iter,
 ) -> Counts:
     """Convert all sources as `write` does, in `workers` processes.
 
     Args:
         size: approximate bytes of a range of lines.
-        make: as in `read_rows`; picklable.
+        complete: as in `read_rows`; picklable.
         watch: passes finished parts through in order, for a progress bar.
 
     Raises:
@@ -53,7 +53,7 @@ def convert(
     with (
         outputs(out, rejects, counts, sources) as (unfinished, reject_file),
         work_folder(Path(out)) as folder,
-        closing(_shards(source_parts, folder, workers, strict, make)) as made,
+        closing(_shards(source_parts, folder, workers, strict, complete)) as made,
     ):
 
         def shards() -> Iterator[Path]:
@@ -78,7 +78,7 @@ def convert(
 
 
 def _shards(
-    source_parts: Iterator[Part], folder: Path, workers: int, strict: bool, make: Make | None
+    source_parts: Iterator[Part], folder: Path, workers: int, strict: bool, complete: Complete | None
 ) -> Generator[Shard, None, None]:
     theirs, ours = multiprocessing.Pipe(duplex=False)
     with uninterrupted():
@@ -87,7 +87,7 @@ def _shards(
     try:
         for number, part in enumerate(source_parts):
             with uninterrupted():
-                running.append(pool.submit(_convert, part, folder / f"{number}.jsonl", strict, make))
+                running.append(pool.submit(_convert, part, folder / f"{number}.jsonl", strict, complete))
             if len(running) > 2 * workers:
                 yield running.popleft().result()
         while running:
@@ -112,6 +112,6 @@ def _end_with(parent: Connection) -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-def _convert(part: Part, out: Path, strict: bool, make: Make | None) -> Shard:
+def _convert(part: Part, out: Path, strict: bool, complete: Complete | None) -> Shard:
     rejects = out.with_suffix(".rejects.jsonl")
-    return out, rejects, write(read_part(part, make=make), out, rejects, strict=strict)
+    return out, rejects, write(read_part(part, complete=complete), out, rejects, strict=strict)

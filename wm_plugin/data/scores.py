@@ -11,6 +11,7 @@ from wm_plugin.data.prompts import Prompts, target
 from wm_plugin.data.schema import Transition
 from wm_plugin.errors import UserError
 from wm_plugin.rewards.extract import extract
+from wm_plugin.untrusted import loads
 
 Reward = Callable[..., Sequence[float | None]]
 _AT_ONCE = 256  # transitions in one call of a reward
@@ -74,6 +75,26 @@ def truth(transition: Transition, prompts: Prompts) -> str:
     except RowError:  # the observation holds the tags themselves
         label = None
     return transition.observation.text if label is None else label
+
+
+def reward_arguments(name: str, text: str, field: str) -> dict[str, Any]:
+    """Read the arguments of a reward from JSON. A judge that fails gives no score, where a trainer counts the lowest one.
+
+    Raises:
+        UserError: the text is no JSON object; the message names `field`.
+    """
+    from wm_plugin.rewards import REWARDS
+    from wm_plugin.rewards.judge import JudgedReward
+
+    try:
+        arguments = loads(text, strict=True)
+    except ValueError as error:
+        raise UserError(f"{field} is no JSON: {error}") from None
+    if not isinstance(arguments, dict):
+        raise UserError(f"{field} is {text:.100}; write an object of arguments by name")
+    reward = REWARDS.get(name)
+    judges = isinstance(reward, type) and issubclass(reward, JudgedReward)
+    return {"failed": math.nan, "no_verdict": math.nan, **arguments} if judges else arguments
 
 
 def real_valued(

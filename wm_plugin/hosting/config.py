@@ -30,7 +30,7 @@ def _block(name: str, path: str) -> Any:
         model = import_object(path, field=name)
         if isinstance(value, model):
             return value
-        return model.read(value, name) if hasattr(model, "read") else model.from_mapping(value)
+        return model.read(value, name)
 
     return Annotated[Any, BeforeValidator(read)]
 

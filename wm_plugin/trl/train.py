@@ -29,11 +29,12 @@ from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser, g
 import wm_plugin.trl
 from wm_plugin.data.json_values import finite
 from wm_plugin.errors import UserError, nearest, shown
+from wm_plugin.hosting import config_file
 from wm_plugin.hosting.config import RunConfig
 from wm_plugin.registry import import_object
 from wm_plugin.runtime.command import say
 from wm_plugin.tokens.tokenizer import is_missing_folder
-from wm_plugin.trl import _compat, config_file, gguf, support
+from wm_plugin.trl import _compat, gguf, support
 from wm_plugin.trl.config import WorldModelGRPOConfig
 from wm_plugin.trl.rewards import reward_functions
 from wm_plugin.trl.settings import TRAINER_FIELDS, ObjectiveSettings, RunFields, ScriptSettings, help_text

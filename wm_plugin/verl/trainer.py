@@ -9,7 +9,6 @@ Where exactness needs care:
 * verl averages metrics over ranks and updates: the workers send sums, and the figures are made here.
 """
 
-import dataclasses
 import logging
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -186,7 +185,7 @@ class WorldModelTrainerMixin(_Host):
     def _setup(self) -> None:
         super()._setup()
         config = (
-            dataclasses.replace(self._wm.objective, select=None) if self._wm_on else None
+            self._wm.objective.replace(select=None) if self._wm_on else None
         )  # selected where spans are weighed; a user's function need not be importable by the workers
         expected = {"worker": WorldModelTrainingWorker.__name__, "term": self._wm_on}
         for rank, answer in enumerate(self.actor_rollout_wg.wm_configure(config)):

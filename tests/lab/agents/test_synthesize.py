@@ -295,7 +295,7 @@ def test_a_wanderers_proposals_depend_on_the_state_alone():
 def test_a_killed_command_goes_on_and_writes_the_same(tmp_path):
     with Servers(latency=0.05) as servers:
         (tmp_path / "sim.yaml").write_text(f"simulation: {{url: '{servers.world.base_url}', model: world}}\n")
-        command = [sys.executable, "-m", "wm_plugin.cli.main", "lab", "synthesize", "grid", "--seed", "3", "--json"]
+        command = [sys.executable, "-m", "wm_plugin", "lab", "synthesize", "grid", "--seed", "3", "--json"]
         command += ["--policy", servers.policy.base_url, "--model", "walker", "--simulation", "sim.yaml"]
         command += ["--count", "8", "--tasks", "12", "--most", "24", "--shard-size", "2", "--concurrency", "2"]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[3]), *sys.path])}

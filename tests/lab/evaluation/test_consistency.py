@@ -8,7 +8,6 @@ import pytest
 
 from support.openai_server import OpenAIServer
 from support.world_models import Player, RealWorld, expert, walker
-from wm_plugin.cli.eval.consistency import show
 from wm_plugin.client.answers import Answer, Answers
 from wm_plugin.client.server import Server
 from wm_plugin.data.prompts import load as load_prompts
@@ -270,7 +269,7 @@ def test_failures_are_counted_and_in_both_readings():
     assert result.measure("together").with_failed == 1 / 4
 
 
-def test_a_cut_answer_taken_as_it_is(capsys):
+def test_a_cut_answer_taken_as_it_is():
     """Word2World's own reading: of four tasks one is cut and won, one is cut and then not answered."""
 
     def answer(text, turn, row):
@@ -294,9 +293,6 @@ def test_a_cut_answer_taken_as_it_is(capsys):
     ]  # fmt: skip
     assert reading(", cut taken", "split", "seen")[0] == (1.0, 2, 0, 1.0)
     assert reading(", cut taken", "agent", "expert") == reading(", cut taken")
-    show(result.as_dict())
-    words = " ".join(capsys.readouterr().out.split())
-    assert "Word2World's own script: Real 66.7%, WM 66.7%, W2R 66.7%, CR 1.00 over 3 episodes" in words
     with pytest.raises(KeyError):  # the same as without, and not there
         evaluation(episodes()).measure("cr, cut taken")
 

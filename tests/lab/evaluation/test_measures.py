@@ -5,11 +5,10 @@ import torch
 
 from wm_plugin.errors import UserError
 from wm_plugin.lab.evaluation import bootstrap
+from wm_plugin.lab.evaluation.bootstrap import interval, interval_of_means
 from wm_plugin.lab.evaluation.measures import (
     Evaluation,
     Measure,
-    interval,
-    interval_of_means,
     open_folder,
     read_result,
     read_rows,

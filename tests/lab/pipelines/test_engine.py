@@ -32,8 +32,8 @@ about: three stages
 work: results
 settings: {seeds: [0, 1], extra: x}
 for: {arm: [plain, more], seed: "{seeds}"}
-values:
-  flags: {by: arm, plain: [], more: ["{extra}", y]}
+cases:
+  arm: {plain: {flags: []}, more: {flags: ["{extra}", y]}}
 steps:
   data:
     needs: source.txt
@@ -151,7 +151,7 @@ def test_several_at_a_time_make_the_same(folder, capsys):
 
 
 def start(*flags):
-    command = [sys.executable, "-m", "wm_plugin.cli.main", "lab", "pipeline", "p.yaml", *flags]
+    command = [sys.executable, "-m", "wm_plugin", "lab", "pipeline", "p.yaml", *flags]
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
@@ -205,7 +205,7 @@ def test_a_run_and_what_a_killed_one_left_keep_others_out(folder, capsys):
     wait_for((folder / "results/data.txt.part").exists, process)
     for _ in range(2):  # while it runs; and when it was killed, and its command was not
         assert main(["lab", "pipeline", "p.yaml"]) == 2
-        assert "runs this pipeline, or commands that it started still do" in capsys.readouterr().err
+        assert "another process runs this pipeline, or commands that it started still do" in capsys.readouterr().err
         process.kill()
         process.wait()
     Path("slow").unlink()
@@ -286,18 +286,6 @@ def test_a_checkout_in_another_place_runs_nothing_again(folder, capsys):
     assert f"copy: begins ({folder}/two/settings/mine.yaml changed)" in capsys.readouterr().err
 
 
-def test_records_of_an_older_version_are_read(folder, capsys):
-    text = "steps: {copy: {needs: '{here}/source.txt', run: 'cp source.txt {work}/copy', makes: '{work}/copy'}}"
-    Path("p.yaml").write_text(text)
-    run(capsys)
-    place = Path("runs/p/.pipeline/steps/copy.json")
-    record = json.loads(place.read_text())
-    (digest,) = record["needs"].values()
-    del record["paths"]
-    place.write_text(json.dumps(record | {"needs": {str(folder / "source.txt"): digest}, "process": 0}))
-    assert ran(run(capsys)) == []
-
-
 def test_a_folder_behind_a_link_counts_and_links_in_a_ring_end(folder, capsys):
     for place in ("input", "other"):
         Path(place).mkdir()
@@ -312,10 +300,6 @@ def test_a_folder_behind_a_link_counts_and_links_in_a_ring_end(folder, capsys):
     assert ran(run(capsys)) == []
     Path("other/deep.txt").write_text("other")
     assert ran(run(capsys)) == ["copy"]
-    Path("other2").mkdir()
-    Path("input/self").unlink()
-    Path("input/self").symlink_to("link")
-    assert ran(run(capsys)) == ["copy"]  # another link
 
 
 def test_what_cannot_be_moved_or_read_is_a_failed_step(folder, capsys, monkeypatch):
@@ -396,30 +380,6 @@ def test_a_launcher_stands_before_every_command(folder, capsys):
     lines = Path("launched").read_text().splitlines()
     assert len(lines) == 7
     assert lines[0].startswith(f"-- env MINE=a b {sys.executable} -S work.py results/data.txt")
-
-
-def test_logs_of_a_folder_do_not_count(folder, capsys):
-    text = """
-    steps:
-      first:
-        run:
-          - mkdir -p {work}/model/deep
-          - cp source.txt {work}/model/deep/weights
-          - cp source.txt {work}/model/deep/log.txt
-        makes: "{work}/model"
-        logs: "*.txt"
-      second:
-        run: cp {work}/model/deep/weights {work}/copy
-        needs: "@first"
-        logs: "*.txt"
-        makes: "{work}/copy"
-    """
-    Path("p.yaml").write_text(textwrap.dedent(text))
-    assert ran(run(capsys)) == ["first", "second"]
-    Path("runs/p/model/deep/log.txt").write_text("more")
-    assert ran(run(capsys)) == []
-    Path("runs/p/model/deep/weights").write_text("fewer")
-    assert ran(run(capsys)) == ["first"]
 
 
 def test_an_interrupt_ends_the_commands_and_says_how_to_go_on(folder, capsys):

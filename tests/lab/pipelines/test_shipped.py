@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from support.pipelines import variants
+from support.pipelines import hosts, variants
+from support.scripts import RECIPES, listed
 from wm_plugin.cli.main import main, parse
 from wm_plugin.errors import UserError
 from wm_plugin.lab.evaluation.measures import Evaluation, Measure, write_result
@@ -18,17 +19,22 @@ from wm_plugin.lab.pipelines import expand, read
 from wm_plugin.lab.pipelines.engine import check_inputs, chosen
 from wm_plugin.lab.pipelines.shipped import shipped
 
-RECIPES = Path(__file__).parents[3] / "recipes"
 METHODS = ("baselines", "early_experience", "echo_alpha", "lwm_warm_up", "rwml_rl", "sim_rl", "word2world")
-CASES = [(name, host, sets) for name in sorted(shipped()) for host in ("trl", "verl") for sets in variants(name)]
+OTHERS = ("consistency_tiny", "rwml_tiny", "sql_135m", "verify_shop_tiny")
+CASES = [(name, host, sets) for name in sorted(shipped()) for host in hosts(name) for sets in variants(name)]
 
 
 def steps_of(name, host, sets=""):
-    return expand(read(shipped()[name], [f"host={host}", *sets.split()]))
+    given = [f"host={host}"] if len(hosts(name)) > 1 else []
+    return expand(read(shipped()[name], [*given, *sets.split()]))
+
+
+def text_of(steps):
+    return " ".join(word for step in steps for command in step.commands for word in command)
 
 
 def test_each_method_has_a_full_and_a_tiny_one():
-    assert sorted(shipped()) == sorted(f"{name}{size}" for name in METHODS for size in ("", "_tiny"))
+    assert sorted(shipped()) == sorted([*(f"{name}{size}" for name in METHODS for size in ("", "_tiny")), *OTHERS])
 
 
 def calls(step):
@@ -37,48 +43,40 @@ def calls(step):
         words = list(command)
         if "wm" in words:
             yield words[words.index("wm") + 1 :]
-        elif "wm_plugin.cli.main" in words:
-            yield words[words.index("wm_plugin.cli.main") + 1 :]
 
 
 @pytest.mark.parametrize(("name", "host", "sets"), CASES)
-def test_each_call_of_wm_has_flags_that_there_are(name, host, sets):
-    seen = 0
+def test_each_call_has_flags_that_there_are_and_each_step_needs_what_it_reads(name, host, sets):
+    recipes, seen = listed(host), 0
     for step in steps_of(name, host, sets):
         for words in calls(step):
             seen += 1
-            if words[0] != "train":  # which on_trl/test_pipelines.py reads
-                parse(words)
-    assert seen >= (1 if name.startswith("echo_alpha") else 3)  # of which verl has the report alone
-
-
-@pytest.mark.parametrize(("name", "host", "sets"), CASES)
-def test_files_of_recipes_are_there_and_no_name_is_left(name, host, sets):
-    steps = steps_of(name, host, sets)
-    check_inputs(steps)
-    for step in steps:
-        for word in [word for command in step.commands for word in command]:
-            assert not re.search(r"(?<!\$)\{@?[a-z_]+\}", word), word
-            if word.startswith(str(RECIPES)) and word.endswith((".sh", ".yaml")):
-                assert Path(word).is_file(), word
-
-
-@pytest.mark.parametrize(("name", "host", "sets"), CASES)
-def test_a_step_needs_the_files_that_its_commands_read(name, host, sets):
-    for step in steps_of(name, host, sets):
-        for word in [word for command in step.commands for word in command]:
-            if word.startswith(str(RECIPES)) and word.endswith((".yaml", ".json")):
-                assert os.path.normpath(word) in step.needs, (step.name, word)
+            parse(words)
+        for command in step.commands:
+            for place, word in enumerate(command):
+                assert not re.search(r"(?<!\$)\{@?[a-z_]+\}", word), word
+                if word.startswith(str(RECIPES)) and word.endswith((".sh", ".yaml")):
+                    assert Path(word).is_file(), word
+                    if word.endswith(".yaml"):
+                        assert os.path.normpath(word) in step.needs, (step.name, word)
+                if word.endswith("/run.sh"):  # whose recipe, if it changes, is trained again
+                    config = recipes[command[place + 1]].config
+                    assert {str(config), str(config.parent)} & {*step.needs} or config.stem in (
+                        "policy_tau2",
+                        "rwml_tau2_grpo",
+                    )
+    assert seen >= 1
 
 
 @pytest.mark.parametrize("name", sorted(shipped()))
 def test_every_setting_and_value_is_used(name):
-    text = shipped()[name].read_text()
-    for names in (read(shipped()[name]).settings, read(shipped()[name]).values):
-        assert [one for one in names if f"{{{one}}}" not in text and f"by: {one}" not in text] == []
+    pipeline, text = read(shipped()[name]), shipped()[name].read_text()
+    of_cases = {one for table in pipeline.cases.values() for names in table.values() for one in names}
+    for one in {*pipeline.settings, *pipeline.values, *of_cases}:
+        assert f"{{{one}}}" in text or one in pipeline.cases or f"when: {{{one}:" in text, one
 
 
-@pytest.mark.parametrize(("name", "host", "sets"), CASES)
+@pytest.mark.parametrize(("name", "host", "sets"), [case for case in CASES if case[0] not in OTHERS])
 def test_each_ends_with_a_report_of_all_arms_and_seeds(name, host, sets):
     steps = {step.name: step for step in steps_of(name, host, sets)}
     arms = {step.loops["arm"] for step in steps.values() if "arm" in step.loops}
@@ -86,10 +84,13 @@ def test_each_ends_with_a_report_of_all_arms_and_seeds(name, host, sets):
     assert {one.partition("=")[0] for one in report if "=*/" in one} == arms
     assert "--against" not in report or report[report.index("--against") + 1] in arms
     assert [Path(path).name for path in steps["report"].makes] == ["report.html", "report.json"]
-    evaluated = [step for step in steps.values() if step.family == "evaluate"]
+    evaluated = [step for step in steps.values() if step.family in EVALUATE]
     assert len(evaluated) == len({step.loops["seed"] for step in evaluated}) * len(arms)
     assert {path for step in evaluated for path in step.makes} <= set(report)
     assert [step.name for step in steps.values() if step.show] == ["report"]
+
+
+EVALUATE = ("evaluate", "evaluate_each", "one_step", "one_step_each", "consistency")
 
 
 @pytest.mark.parametrize("host", ["trl", "verl"])
@@ -98,24 +99,20 @@ def test_the_report_reads_what_a_host_leaves(name, host, tmp_path, monkeypatch, 
     monkeypatch.chdir(tmp_path)
     steps = steps_of(name, host)
     for step in steps:
-        for path in map(Path, step.makes if step.family in ("train", "evaluate") else ()):
-            arm_and_seed = path.stem
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if path.suffix == ".jsonl":  # of verl, beside its folder
-                path.write_text(json.dumps({"step": 1, "data": {"critic/rewards/mean": 0.5}}) + "\n")
-                continue
-            path.mkdir()
-            if step.family == "evaluate":
+        for path in map(Path, step.makes if step.family in ("train", *EVALUATE) else ()):
+            path.mkdir(parents=True)
+            if step.family in EVALUATE:
                 found = [Measure("success", 0.5, "share", 8, low=0.2, high=0.8)]
-                write_result(Evaluation("held-out boards", arm_and_seed, "boards", {}, found), path)
+                write_result(Evaluation("held-out boards", path.stem, "boards", {}, found), path)
             elif host == "verl":
                 (path / "latest_checkpointed_iteration.txt").write_text("1")
+                (path / "log.jsonl").write_text(json.dumps({"step": 1, "data": {"critic/rewards/mean": 0.5}}) + "\n")
             else:
                 log = [{"step": 1, "reward": 0.5}]
                 (path / "checkpoint-1").mkdir()
-                (path / "checkpoint-1/trainer_state.json").write_text(
-                    json.dumps({"log_history": log, "global_step": 1})
-                )
+                state = {"log_history": log, "global_step": 1}
+                (path / "checkpoint-1/trainer_state.json").write_text(json.dumps(state))
+                (path / "model").symlink_to(".")
     Path(steps[-1].makes[0]).parent.mkdir(exist_ok=True)  # as the engine does
     (report,) = {step.name: step for step in steps}["report"].commands
     assert main(list(report[1:])) == 0, capsys.readouterr().err
@@ -127,32 +124,34 @@ def test_the_report_reads_what_a_host_leaves(name, host, tmp_path, monkeypatch, 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_full_ones_have_the_papers_constants(name):
-    text = " ".join(word for step in steps_of(name, "trl") for command in step.commands for word in command)
-    if name in ("rwml_rl", "lwm_warm_up"):
-        assert "--count 2048 --per-task 3 --max-turns 30" in text
+    steps = {step.name: step for step in steps_of(name, "trl")}
+    text = text_of(steps.values())
     if name == "rwml_rl":
         assert "--k 10 --tau-easy 0 --keep 0.1 --threshold 0.1" in text
         assert '"threshold": 0.2, "step": 0.2' in text
-        tau2 = " ".join(word for step in steps_of(name, "trl", "world=tau2") for c in step.commands for word in c)
+        tau2 = text_of(steps_of(name, "trl", "world=tau2"))
         assert "--keep 0.1 --threshold 0.15" in tau2
         assert '"threshold": 0.4' in tau2
         assert "--mask-values --profile" in tau2
         # WM-SFT learns the same transitions, and all train the model that is asked for
         mine = {step.name: step for step in steps_of(name, "trl", "model=some/model")}
-        assert mine["wm_sft_rows"].commands[0][3] == mine["samples"].commands[0][3] == mine["easy"].makes[0]
-        trained = [
-            step for step in mine.values() if step.family in ("wm_sft", "rwml") or step.name.startswith("train:rl:")
-        ]
-        assert len(trained) == 9
-        for step in trained:
-            words = step.commands[-1]
-            assert words[words.index("--model_name_or_path") + 1] == "some/model"
+        assert mine["wm_sft:wm_sft:0"].commands[0][3] == mine["samples"].commands[0][3] == mine["easy"].makes[0]
+        for step in mine.values():
+            if step.family in ("wm_sft", "rwml") or step.name.startswith("train:rl:"):
+                assert step.commands[-1][step.commands[-1].index("--model") + 1] == "some/model"
         ablations = {step.name: step for step in steps_of(name, "trl", "table=4")}
         words = ablations["easy"].commands[0]
         assert ablations["unsampled"].commands[0][3] == words[words.index("easy") + 1]  # what was subsampled
         assert '"binary": true' in " ".join(ablations["rwml:judge_binary:0"].commands[0])
         official = {step.name: step for step in steps_of(name, "trl", "world=tau2 official=yes")}
-        assert official["evaluate:rl:0"].commands[0][-2:] == ("gpt-4.1", "100")
+        assert official["evaluate:rl:0"].commands[0][-2:] == ("--max-turns", "100")
+        assert official["evaluate:rl:0"].env["CUSTOMER_MODEL"] == "gpt-4.1"
+        alone = chosen(steps_of(name, "trl", "seeds=0 algorithm=gspo rollouts=/dev/null"), ["rwml:rwml:0"])
+        assert [step.family for step in alone[:2]] == [
+            "transitions",
+            "filter_model",
+        ]  # RWML by itself, on rollouts of a user's
+        assert "rwml_alfworld_gspo" in alone[-1].commands[0]
     if name == "early_experience":
         assert text.count("--count 1000") == 2
         assert "--successful" not in text  # trajectories as they come, two draws
@@ -160,23 +159,21 @@ def test_full_ones_have_the_papers_constants(name):
             "--num_train_epochs 10 --max_steps -1 --max_tool_calling_iterations 20",
             '--generation_kwargs {"max_tokens": 200}',
             "--gradient_accumulation_steps 8 --steps_per_generation 16 --beta 0.001",
+            "--per-task 2 --max-turns 50",
         ):
             assert flags in text
         verl = {step.name: step for step in steps_of(name, "verl")}
-        words = verl["train:early_rl:0"].commands[0]
-        assert {"trainer.total_epochs=10", "wm.max_turns=21", "wm.max_turn_tokens=200"} <= set(words)
-        assert {"actor_rollout_ref.actor.ppo_mini_batch_size=8", "actor_rollout_ref.actor.kl_loss_coef=0.001"} <= set(
-            words
-        )
+        words = {*verl["train:early_rl:0"].commands[0]}
+        assert {"trainer.total_epochs=10", "wm.max_turns=21", "wm.max_turn_tokens=200"} <= words
+        assert {"actor_rollout_ref.actor.ppo_mini_batch_size=8", "actor_rollout_ref.actor.kl_loss_coef=0.001"} <= words
         assert "trainer.total_training_steps=1280" in words  # 10 epochs of 2,048 tasks, 16 a step
-        assert "/global_step_1280/" in verl["evaluate:early_rl:0"].commands[0][2]
-        assert verl["rollouts"].env == {"TENSOR_PARALLEL": "4"}  # 72B parameters in 16 bits are more than a GPU has
+        assert verl["rollouts"].env["TENSOR_PARALLEL"] == "4"  # 72B parameters in 16 bits are more than a GPU has
     if name == "lwm_warm_up":
         assert "--turns one" in text
-        assert "rwml_alfworld_gspo.yaml" in text
-        assert {"--echo_coeff 0.05", "--echo_coeff 0.0"} <= set(re.findall(r"--echo_coeff \S+", text))
+        assert "rwml_alfworld_gspo" in text
+        assert {"--coeff 0.05", "--coeff 0.0"} <= set(re.findall(r"--coeff \S+", text))
     if name == "echo_alpha":
-        alphas = re.findall(r"--max_steps 100 --eval_strategy no --echo_coeff (\S+)", text)
+        alphas = re.findall(r"--steps 100 --coeff (\S+) --eval_strategy no", text)
         assert sorted(alphas[::3]) == ["0.0", "0.01", "0.05", "0.1", "0.5", "1.0"]
     if name == "baselines":
         assert text.count("--alternatives 3") == 2
@@ -185,25 +182,50 @@ def test_full_ones_have_the_papers_constants(name):
         assert tau2["imitation"].commands[0][5] == "rft"  # of the expert's rollouts those that succeeded
     if name == "word2world":
         agents = {step.name: step for step in steps_of(name, "trl", "study=agents")}
-        assert agents["mixed:single"].commands[0][-4:-2] == ("--count", "4000")
-        assert agents["mixed:mixed"].commands[0][-4:-2] == ("--count", "1000")
-        assert len(agents["mixed:mixed"].commands[0][3:-4]) == 4
-        (words,) = agents["evaluate:single:0"].commands
+        single, mixed = (agents[f"rows:{arm}"].commands[0] for arm in ("single", "mixed"))
+        assert (single[-4:-2], mixed[-4:-2]) == (("--count", "4000"), ("--count", "1000"))
+        assert len(mixed[3:-4]) == 4
+        (words,) = agents["consistency:single:0"].commands
         assert words.count("--agent-model") == 8  # four that it learns of, four others
-        mixture = {step.name: step for step in steps_of(name, "trl", "study=mixture")}
-        assert [len(mixture[f"mixed:mix{n}"].commands[0][3:-4]) for n in (3, 4, 5)] == [3, 4, 5]
+        mixture = {
+            step.name: step for step in steps_of(name, "trl", "study=mixture pairs=/dev/null pairs_test=/dev/null")
+        }
+        assert [len(mixture[f"rows:mix{n}"].commands[0][3:-4]) for n in (3, 4, 5)] == [3, 4, 5]
+
+
+def test_the_small_studies_treat_their_arms_alike():
+    """But for the setting that they compare."""
+    for host in ("trl", "verl"):
+        steps = {step.name: step for step in steps_of("sql_135m", host)}
+        grpo, echo = (text_of([steps[f"train:{arm}"]]).replace(arm, "ARM") for arm in ("grpo", "echo"))
+        assert grpo.replace("--coeff 0", "--coeff 1.0").replace("echo_sql", "ARM_sql") == echo
+        assert "--held-out" in text_of([steps["episodes"], steps["played:echo"]])
+        assert "--held-out" not in text_of([steps["cloned"]])
+    for which in variants("consistency_tiny"):
+        steps = {step.name: step for step in steps_of("consistency_tiny", "trl", which)}
+        before, after = (text_of([steps[f"measure:{when}"]]) for when in ("before", "after"))
+        assert before.replace("/start", "/trained").replace("/before", "/after") == after
+        # what is trained on shows the hidden state where the evaluation does
+        assert ("--no-world-context" in text_of([steps["train"]])) is ("--no-world-context" in before)
+        assert ("--no-world-context" in before) is (which == "which=scienceworld_135m")
+        assert "--agent expert --agent random" in before
+    checks = [
+        step for step in steps_of("verify_shop_tiny", "trl") if step.family in ("unchecked", "checked", "controlled")
+    ]
+    budgets = [step.commands[0][step.commands[0].index("--budget") + 1] for step in checks]
+    assert budgets == ["0", *("2", "4", "10", "50") * 4]  # the paper's
+    assert len({step.commands[0][3:7] for step in checks}) == 1  # the same tasks
+    mine = chosen(steps_of("verify_shop_tiny", "trl", "model=/dev/null"), ["table"])
+    assert "train" not in {step.family for step in mine}  # another world model checks without a training
 
 
 @pytest.mark.parametrize("host", ["trl", "verl"])
 def test_another_arm_or_file_runs_nothing_that_does_not_depend_on_it(host):
-    for name in ("sim_rl", "sim_rl_tiny"):
+    for name, world in (("sim_rl", "world_model"), ("sim_rl_tiny", "world")):
         steps = {step.name: step for step in steps_of(name, host)}
-        before = {
-            arm: {family.partition(":")[0] for family in steps[f"train:{arm}:0"].after} for arm in ("real", "sim")
-        }
-        assert before["sim"] - before["real"] == {"world_model" if name == "sim_rl" else "world"}
+        real, sim = ({one.partition(":")[0] for one in steps[f"train:{arm}:0"].after} for arm in ("real", "sim"))
+        assert sim - real == {world}
         assert str(RECIPES / "pipelines" / "sim_control_tiny.yaml") in steps["episodes"].needs
-        assert not any("mixed" in need for need in steps["train:sim:0"].needs)
     for name in ("rwml_rl", "lwm_warm_up", "early_experience"):
         steps = {step.name: step for step in steps_of(name, host, "world=tau2")}
         # with another model or customer these go, too: the script leaves a file that is there
@@ -211,19 +233,15 @@ def test_another_arm_or_file_runs_nothing_that_does_not_depend_on_it(host):
 
 
 def test_a_world_that_a_method_does_not_have_is_one_line(capsys):
-    assert main(["lab", "pipeline", "sim_rl", "--list", "--set", "world=tau2"]) == 2
-    assert "a table has no case 'tau2' of world; there is 'alfworld'" in capsys.readouterr().err
+    assert main(["lab", "pipeline", "baselines", "--list", "--set", "world=scienceworld"]) == 2
+    assert "world is 'scienceworld'; there is 'alfworld', 'tau2'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("host", ["trl", "verl"])
 @pytest.mark.parametrize("name", ["rwml_rl", "lwm_warm_up", "early_experience"])
-def test_the_customer_of_a_setting_plays_everywhere(name, host):
-    sets = [f"host={host}", "world=tau2", "seeds=0", "customer=http://mine/v1"]
-    steps = expand(read(shipped()[name], sets))
-    text = " ".join(word for step in steps for command in step.commands for word in command)
-    assert "localhost:8002" not in text
-    families = {step.family for step in steps if any("http://mine/v1" in word for c in step.commands for word in c)}
-    assert families == {"rollouts", "evaluate", "train" if host == "trl" else "policy_rows"}
+def test_the_customer_of_a_setting_plays_everywhere(name):
+    steps = steps_of(name, "trl", "world=tau2 seeds=0 customer=http://mine/v1")
+    assert {step.env["CUSTOMER"] for step in steps} == {"http://mine/v1"}
+    assert "localhost:8002" not in text_of(steps)
 
 
 def bash(folder, script, *words, **variables):
@@ -236,6 +254,38 @@ def bash(folder, script, *words, **variables):
     return done.returncode, done.stdout, done.stderr
 
 
+def programs(folder, **texts):
+    (folder / "bin").mkdir(exist_ok=True)
+    for name, text in texts.items():
+        (folder / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / "bin" / name).chmod(0o755)
+
+
+@pytest.mark.parametrize("world", ["alfworld", "scienceworld", "tau2"])
+def test_worlds_are_played_as_rwml_has_them(world, tmp_path):
+    programs(tmp_path, python='echo "$@" >> calls')
+    assert bash(tmp_path, "worlds.sh", "rollouts", world, "m", "o.jsonl", WM_SERVED="1", CUSTOMER="http://c/v1")[0] == 0
+    played = (tmp_path / "calls").read_text().splitlines()
+    assert all("--per-task 3" in call and "--max-turns 30" in call and "--temperature 1" in call for call in played[:6])
+    if world == "alfworld":
+        assert "--level data --count 2048" in played[0]
+    if world == "tau2":  # N = 6: three with each customer, of all 178 train tasks
+        tasks = re.findall(r"--level (\w+) --count (\d+)", "\n".join(played))
+        assert tasks == [("retail", "74"), ("airline", "30"), ("telecom", "74")] * 2
+        assert [call.count("user_model=gpt-4.1") for call in played[:6]] == [1, 1, 1, 0, 0, 0]
+        assert [call.count("user_url=http://c/v1") for call in played[:6]] == [0, 0, 0, 1, 1, 1]
+        assert [re.search(r"--sampling-seed (\d)", call)[1] for call in played[:6]] == [*"111222"]
+    (tmp_path / "calls").unlink()
+    flags = ["--seed", "3", "--max-turns", "7"]
+    assert (
+        bash(tmp_path, "worlds.sh", "held_out", world, "m", "o", *flags, WM_SERVED="1", CUSTOMER="http://c/v1")[0] == 0
+    )
+    played = (tmp_path / "calls").read_text().splitlines()
+    counts = {"alfworld": ["140", "134"], "scienceworld": ["200", "200"], "tau2": ["40", "20", "40"]}[world]
+    assert [re.search(r"--count (\d+)", call)[1] for call in played] == counts
+    assert all(call.endswith("--seed 3 --max-turns 7") for call in played)
+
+
 def test_a_server_that_is_there_already_is_not_taken_for_the_models(tmp_path):
     with socket.socket() as mine:
         with suppress(OSError):  # in use by another, which is as good
@@ -246,62 +296,18 @@ def test_a_server_that_is_there_already_is_not_taken_for_the_models(tmp_path):
     assert error == "beside_vllm.sh: a server is at port 8000 already; end it, or run one step at a time\n"
 
 
-def test_a_large_model_is_spread_over_gpus(tmp_path):
+def test_a_large_model_is_spread_over_gpus_and_its_server_ends(tmp_path):
     if socket.socket().connect_ex(("127.0.0.1", 8000)) == 0:
         pytest.skip("port 8000 is in use")
-    (tmp_path / "bin").mkdir()
-    for name, text in (("vllm", 'echo "$@" > calls\nexec sleep 100'), ("curl", "sleep 0.2; [ -s calls ]")):
-        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
-        (tmp_path / "bin" / name).chmod(0o755)
+    programs(tmp_path, vllm='echo "$@" > calls\necho $$ > process\nexec sleep 100', curl="sleep 0.2; [ -s calls ]")
     assert bash(tmp_path, "beside_vllm.sh", "some/model", "echo", "asked")[:2] == (0, "asked\n")
     assert "--tensor-parallel-size 1 --data-parallel-size 8" in (tmp_path / "calls").read_text()
-    bash(tmp_path, "beside_vllm.sh", "some/model", "true", TENSOR_PARALLEL="4")
+    assert bash(tmp_path, "beside_vllm.sh", "some/model", "false", TENSOR_PARALLEL="4")[0] == 1
     assert "--tensor-parallel-size 4 --data-parallel-size 2" in (tmp_path / "calls").read_text()
-
-
-def test_a_log_that_begins_anew_with_each_start_is_whole_in_the_end(tmp_path):
-    """As verl's: a start empties the file; a kill may cut a line."""
-    log = tmp_path / "logs.jsonl"
-
-    def line(step):
-        return f'{{"step":{step},"data":{{"reward":{step}}}}}\n'
-
-    def start(text, code):
-        (tmp_path / "text").write_text(text)
-        return bash(
-            tmp_path,
-            "whole_log.sh",
-            "trained",
-            "bash",
-            "-c",
-            f"cat text > logs.jsonl; exit {code}",
-            VERL_FILE_LOGGER_PATH=str(log),
-        )[0]
-
-    assert start(line(1) + line(2) + '{"step":3,"da', 9) == 9
-    assert start("", 9) == 9  # killed before its first step
-    assert start(line(2) + line(3), 9) == 9
-    assert start(line(4), 0) == 0
-    assert log.read_text() == line(1) + line(2) + line(2) + line(3) + line(4)
-    assert not list((tmp_path / "trained").iterdir())
-    log.unlink()
-    assert start(line(7), 0) == 0
-    assert log.read_text() == line(7)
-
-
-@pytest.mark.parametrize("name", ["rwml_rl", "lwm_warm_up", "early_experience", "sim_rl"])
-def test_policy_rl_on_verl_keeps_its_log_beside_what_it_trains(name):
-    """So that a step that begins anew leaves none of an earlier one's."""
-    for step in steps_of(name, "verl"):
-        if step.family == "train":
-            (words,) = step.commands
-            assert words[1].endswith("/whole_log.sh")
-            assert words[2] in step.makes
-            assert step.env["VERL_FILE_LOGGER_PATH"] in step.makes
-        seed = step.loops.get("seed")
-        for words in step.commands:
-            if "verl.trainer.main_ppo" in words:  # of the order of tasks, and of what is drawn
-                assert {f"data.seed={seed}", f"actor_rollout_ref.rollout.seed={seed}"} <= set(words)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "process").read_text()), 0)
+    programs(tmp_path, vllm="exit 3", curl="exit 7")
+    assert bash(tmp_path, "beside_vllm.sh", "some/model", "true")[2] == "beside_vllm.sh: vllm serve some/model ended\n"
 
 
 def test_they_are_listed_and_a_misspelt_one_is_found(capsys):
@@ -319,7 +325,7 @@ def test_a_list_is_for_people_and_programs(capsys):
     shown = capsys.readouterr().out
     assert "--set seeds=4\n" in shown
     assert (
-        "\ntrain:mixed:4\n    python -m wm_plugin.lab.tiny.serve --model runs/sim_rl_tiny/trl/world --port 8434 python -m"
+        "\ntrain:mixed:4\n    python -m wm_plugin.lab.tiny.serve --model runs/sim_rl_tiny/trl/world --port 8434 bash"
         in shown
     )
     assert main(["lab", "pipeline", "sim_rl_tiny", "--list", "--json", "--out", "x"]) == 0
@@ -333,3 +339,5 @@ def test_jobs_and_launchers_are_checked(capsys):
     assert "--jobs is 0; write a number >= 1" in capsys.readouterr().err
     with pytest.raises(UserError, match="no such step"):
         chosen(steps_of("sim_rl_tiny", "trl"), ["nothing_like_it"])
+    with pytest.raises(UserError, match=r"step pairs needs stabletoolbench\.jsonl, which is not there"):
+        check_inputs(steps_of("word2world", "trl", "study=mixture"))

@@ -156,7 +156,7 @@ def test_an_episode_that_no_file_can_hold_is_a_line_of_the_rejects(tmp_path, kin
 
 @pytest.mark.slow
 def test_a_killed_run_goes_on_and_loses_a_shard_at_most(tmp_path):
-    command = [sys.executable, "-m", "wm_plugin.cli.main", "env", "rollout", "own_world:SlowEnvironment", "--json"]
+    command = [sys.executable, "-m", "wm_plugin", "env", "rollout", "own_world:SlowEnvironment", "--json"]
     command += ["--policy", "random", "--count", "24", "--out", str(tmp_path / "x.jsonl"), "--shard-size", "4"]
     (tmp_path / "own_world.py").write_text(
         (HERE / "own_world.py").read_text()

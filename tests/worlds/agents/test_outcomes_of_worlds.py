@@ -22,7 +22,7 @@ def test_they_say_what_happened(name):
         policies = {True: world.expert(), False: world.wanderer(random.Random(number))}
         for policy in policies.values():
             played = rollout.play(world.make(), row, scripted(policy), max_turns=64)
-            outcomes = [MARKS[name].read(turn.observations[0].text) for turn in played.turns]
+            outcomes = [MARKS[name].outcome(turn.observations[0].text) for turn in played.turns]
             assert not any(one.over or one.won for one in outcomes[:-1])
             assert (outcomes[-1].over, outcomes[-1].won) == (True, played.success)
             won += played.success

@@ -548,7 +548,7 @@ def test_control_of_evaluations_that_play_in_the_real_world_is_refused():
 @pytest.mark.parametrize("form", ["json", "fenced", "numbered"])
 def test_a_closing_ends_the_episode_in_whatever_form_it_is_written(form):
     config = {"perturbations": [{"name": "style", "form": form}]}
-    rule = ControlEpisode(ControlConfig.from_mapping(config), "t")
+    rule = ControlEpisode(ControlConfig.read(config, "control"), "t")
     said = rule.perturbed(rule.plan("move"), "....\nThe episode is over.")
     with OpenAIServer(lambda body: said) as server:
         environment = controlled(made(server), config)()

@@ -21,7 +21,7 @@ HIDDEN = "The hidden word is crane."
 def asked(**fields):
     """What the world model is asked about a guess, and what the agent sees."""
     with OpenAIServer(reply=lambda body: "Green.") as server:
-        config = SimulationConfig.from_mapping({"url": server.base_url, "model": "m", "cache": False, **fields})
+        config = SimulationConfig.read({"url": server.base_url, "model": "m", "cache": False, **fields}, "simulation")
         environment = simulated(WordleEnvironment, config)()
         seen = f"{environment.reset(**ROW)} {environment.act('slate')}"
         (body,) = server.bodies
@@ -57,4 +57,4 @@ def test_a_file_by_hand_is_for_the_world_model_alone(tmp_path):
 )
 def test_mistakes_are_named(fields, message):
     with pytest.raises(UserError, match=message.replace("?", r"\?")):
-        SimulationConfig.from_mapping({"url": "http://localhost:1/v1", "model": "m", **fields})
+        SimulationConfig.read({"url": "http://localhost:1/v1", "model": "m", **fields}, "simulation")

@@ -23,25 +23,21 @@ SERVER = {"url": "http://localhost:1/v1", "model": "world"}
         ({**SERVER, "rule": "a:b"}, "simulation.rule and success: rule go together"),
         ({**SERVER, "success": "verifier"}, "simulation.verifier and success: verifier go together"),
         ({**SERVER, "evaluation": "both"}, "simulation.evaluation is 'both'"),
-        ({**SERVER, "worlds": "grid"}, "simulation.worlds is 'grid'; write a list of texts"),
+        ({**SERVER, "worlds": 3}, "simulation.worlds is 3; write a list"),
         ({**SERVER, "cache": 3}, "simulation.cache is 3; write true, false or a path"),
         ({"model": "folder", "max_total_tokens": 9}, "simulation.max_total_tokens and parameters are of a server"),
     ],
 )
 def test_a_mistake_is_one_line(values, message):
     with pytest.raises(UserError) as error:
-        SimulationConfig.from_mapping(values)
+        SimulationConfig.read(values, "simulation")
     assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 
 def test_lists_of_a_file_and_what_is_equal():
     values = {**SERVER, "worlds": ["grid"], "closings": [], "parameters": {"top_k": 3}}
-    config = SimulationConfig.from_mapping(values)
+    config = SimulationConfig.read(values, "simulation")
     assert (config.worlds, config.closings) == (("grid",), ())
-    assert config.of("grid")
-    assert not config.of("sql")
-    assert config == SimulationConfig.from_mapping(values)
-    assert hash(config) == hash(SimulationConfig.from_mapping(values))
-    with pytest.raises(UserError, match="simulation.worlds: there is no environment 'grid'; did you mean 'grids'"):
-        config.check_names({"grids": "grid"})
+    assert config == SimulationConfig.read(values, "simulation")
+    assert hash(config) == hash(SimulationConfig.read(values, "simulation"))

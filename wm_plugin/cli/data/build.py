@@ -5,32 +5,46 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from wm_plugin.cli.flags import Host, StateFlags
+from wm_plugin.cli.flags import StateFlags, default
 from wm_plugin.cli.support import progress
+from wm_plugin.data.kinds import AgentWorld, Cpt, Kind, Prompted, Rft, Rwml, RwmlSft
+from wm_plugin.options import Options
 
-Kind = Literal["rwml-sft", "rwml", "word2world", "agentworld-sft", "agentworld", "cpt", "imitation", "rft"]
+Name = Literal["rwml-sft", "rwml", "word2world", "agentworld-sft", "agentworld", "cpt", "imitation", "rft"]
+
+
+def _of(kind: type[Kind], name: str, value: Any = None) -> Any:
+    """A field of the one kind that has it, with the kind in its help."""
+    field = default(kind, name, value)
+    field.description = f"With --as {kind.name}: {field.description}"
+    return field
+
+
+@Parameter(name="*")
+class KindFlags(Options):
+    prompts: str | None = default(Prompted, "prompts", None)
+    history: int | None = default(Rwml, "history", None)
+    turn_information: bool = default(RwmlSft, "turn_information", False)
+    domain: str | None = _of(AgentWorld, "domain")
+    corpus: tuple[str, ...] = _of(Cpt, "corpora", ())
+    success_reward: float | None = _of(Rft, "threshold")
+    per_task: int | None = _of(Rft, "per_task")
+    seed: int = default(Kind, "seed", 0)
 
 
 def build(
     source: str,
     /,
     *,
-    kind: Annotated[Kind, Parameter(name="--as")],
-    host: Host,
+    kind: Annotated[Name, Parameter(name="--as")],
+    host: Literal["trl", "verl"],
     out: Path,
-    prompts: str | None = None,
-    domain: str | None = None,
     tokenizer: str | None = None,
     max_tokens: int | None = None,
     too_long: Literal["drop", "truncate"] = "drop",
-    turn_information: bool = False,
-    state: StateFlags = StateFlags(),
-    history: int | None = None,
-    corpus: tuple[str, ...] = (),
-    success_reward: float | None = None,
-    per_task: int | None = None,
     split: str = "train",
-    seed: int = 0,
+    options: KindFlags = KindFlags(),
+    state: StateFlags = StateFlags(),
 ) -> dict[str, Any]:
     """Write the files that TRL and verl train on: samples with their prompts, in the columns that a stock trainer reads.
 
@@ -42,18 +56,10 @@ def build(
         kind: What the rows train.
         host: Which trainer reads them.
         out: X.jsonl or X.parquet.
-        prompts: rwml, word2world, a domain (mcp, search, ...), or a file of your own.
-        domain: With agentworld: whose guidance the judge gets, if the prompts are a file of your own.
         tokenizer: For fine-tuning: write tokens and a mask, the same for both hosts; else: to count only.
         max_tokens: The limit of a sample.
         too_long: What happens to longer samples: drop them, or truncate dialogues (Word2World as released); both are counted.
-        turn_information: Count observations with the probability of their category.
-        history: Turns before the action to keep (default: all).
-        corpus: With cpt: texts of your own (.txt and .md, a text each; .jsonl, one a line in the field text) (repeatable).
-        success_reward: With rft: a reward of so much or more counts as a success, too.
-        per_task: With rft: at most so many trajectories of each task.
         split: What verl's extra_info says.
-        seed: Seed of all draws.
     """
     from wm_plugin.data.outputs import check_out
     from wm_plugin.data.write import SUFFIXES
@@ -61,26 +67,22 @@ def build(
     check_out(out, SUFFIXES)  # before imports of many seconds
     from wm_plugin.data import building
 
+    values = options.model_dump()
     report = building.build(
         source,
         kind,
         host,
         out,
-        prompts=prompts,
-        domain=domain,
         tokenizer=tokenizer,
         max_tokens=max_tokens,
         too_long=too_long,
-        turn_information=turn_information,
         world_context=state.shown(),
         context_file=state.context_file,
-        history=history,
-        corpora=corpus,
-        threshold=success_reward,
-        per_task=per_task,
         split=split,
-        seed=seed,
         watch=lambda samples: progress(samples, "samples"),
+        corpora=values.pop("corpus"),
+        threshold=values.pop("success_reward"),
+        **values,
     )
     result = report.as_dict()
     notes = list(result["notes"])

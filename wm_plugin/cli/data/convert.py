@@ -41,17 +41,16 @@ def convert(
         workers: Processes; what they write is the same.
     """
     from wm_plugin.data import parallel
-    from wm_plugin.data.fields import check
     from wm_plugin.data.readers import read_rows
     from wm_plugin.data.write import path_of_rejects, write
 
     files = _files(sources)
-    make: Any = check
+    complete: Any = None
     if environment or tools:
         from wm_plugin.worlds.observed import observed
 
         search_here()
-        make = observed(environment, tools)
+        complete = observed(environment, tools)
     if workers > 1:
         counts = parallel.convert(
             files,
@@ -60,11 +59,11 @@ def convert(
             workers=workers,
             format=format,
             strict=strict,
-            make=make,
+            complete=complete,
             watch=lambda shards: progress(shards, "parts"),
         )
     else:
-        rows = (row for file in files for row in read_rows(file, format, make=make))
+        rows = (row for file in files for row in read_rows(file, format, complete=complete))
         counts = write(progress(rows, "rows"), out, rejects, strict=strict, sources=files)
     result: dict[str, Any] = {
         **counts.as_dict(),

@@ -97,12 +97,12 @@ def rollout(
             raise UserError("--verify checks actions before a real world, and --simulation has none; leave one out")
         world = simulated_world(world, simulation)
     if control is not None:
-        world = world.under(read_block(control, "--control", "control", ControlConfig.from_mapping))
+        world = world.under(read_block(control, "--control", "control", ControlConfig))
     if verify is not None:
         from wm_plugin.worlds.wrappers.verified import VerifiedWorld
         from wm_plugin.worlds.wrappers.verify_config import VerifyConfig
 
-        config = read_block(verify, "--verify", "verify", VerifyConfig.from_mapping)
+        config = read_block(verify, "--verify", "verify", VerifyConfig)
         world = VerifiedWorld(world.spec, world.control, config=config)
         world.environment  # noqa: B018 - it says what does not fit
     player, server = policy.player(world, rows.seed)

@@ -8,8 +8,8 @@ from cyclopts import Group, Parameter
 from wm_plugin.cli import measures
 from wm_plugin.cli.flags import (
     MAX_ROWS,
+    AgentHost,
     Batching,
-    Host,
     ModelFlags,
     PromptsName,
     RowFlags,
@@ -78,7 +78,7 @@ class Agents(Options):
     )
     agent_temperature: Number = default(Sampling, "temperature", 1.0)
     agent_max_new_tokens: Whole = default(Sampling, "max_new_tokens", 1024)
-    host: Host = "trl"
+    host: AgentHost = "trl"
 
     def make(self, world: "World", batching: Batching, tasks: Tasks, path: Path | None) -> "list[Agent]":
         """The agents.

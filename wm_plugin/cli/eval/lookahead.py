@@ -9,9 +9,9 @@ from cyclopts import Group, Parameter
 
 from wm_plugin.cli import measures
 from wm_plugin.cli.flags import (
+    AgentHost,
     Batching,
     Count,
-    Host,
     Named,
     PromptsName,
     RowCount,
@@ -95,7 +95,7 @@ def lookahead(
     rows: RowFlags = RowFlags(),
     limit: RowCount = 100,
     max_turns: Count = 64,
-    host: Host = "trl",
+    host: AgentHost = "trl",
     arms: str | None = None,
     oracle: bool = False,
     ahead: Ahead = Ahead(),

@@ -1,6 +1,5 @@
 """`wm lab control`."""
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +33,9 @@ def control(source: str, /, *, out: Path, config: str, share: Share = 1.0, seed:
     from wm_plugin.data.write import write
     from wm_plugin.worlds.wrappers.control import ControlConfig, recorded
 
-    settings, figures = read_block(config, "--config", "control", ControlConfig.from_mapping), recorded.Figures()
+    settings, figures = read_block(config, "--config", "control", ControlConfig), recorded.Figures()
     if seed is not None:
-        settings = dataclasses.replace(settings, seed=seed)
+        settings = settings.replace(seed=seed)
     trajectories = recorded.control(progress(read(source), "trajectories"), settings, share=share, figures=figures)
     counts = write(trajectories, out, sources=[source, config])
     names = dict.fromkeys(one.name for one in settings.perturbations)

@@ -4,11 +4,11 @@ from collections import Counter
 from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from cyclopts import Group, Parameter
 
-from wm_plugin.cli.flags import Host, Requests, Sampling, check_folder, default, is_url
+from wm_plugin.cli.flags import Requests, Sampling, check_folder, default, is_url
 from wm_plugin.cli.support import find, work_folder
 from wm_plugin.errors import UserError
 from wm_plugin.options import Number, Options, Whole, option
@@ -38,7 +38,7 @@ class ServerFlags(Requests):
 class SampleFlags(Options):
     """How samples whose last message alone counts become rows."""
 
-    host: Host = option("Which trainer reads the rows.", default="trl")
+    host: Literal["trl", "verl"] = option("Which trainer reads the rows.", default="trl")
     tokenizer: str | None = option("Write tokens and a mask, the same for both hosts.", default=None)
     max_tokens: Whole | None = option("Leave longer samples out, and count them.", default=None, ge=1)
 

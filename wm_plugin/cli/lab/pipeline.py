@@ -126,8 +126,8 @@ def _run(steps: Any, records: Any, jobs: int, launcher: str) -> dict[str, Any]:
         say(f"wm lab pipeline: {', '.join(failed[:5])} failed{after}; the same command goes on")
     shown = []
     for step in steps:
-        if step.show and ok and records.shown(step).exists():
-            shown.append(records.shown(step).read_text(errors="replace"))
+        if step.show and ok and records.log(step, "out").exists():
+            shown.append(records.log(step, "out").read_text(errors="replace"))
     return {
         "steps": [
             {"name": one.step.name, "state": one.state, "why": one.why, "seconds": round(one.seconds, 1)}
@@ -139,12 +139,11 @@ def _run(steps: Any, records: Any, jobs: int, launcher: str) -> dict[str, Any]:
 
 
 def _listed(step: Any) -> dict[str, Any]:
-    from wm_plugin.lab.pipelines.expand import words_of
     from wm_plugin.runtime.secrets import redact
 
     return {
         "name": step.name,
-        "run": [redact(words_of([command])) for command in step.commands],
+        "run": [redact(shlex.join(command)) for command in step.commands],
         "needs": list(step.needs),
         "makes": list(step.makes),
         "after": list(step.after),

@@ -5,16 +5,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Group, Parameter
 
-from wm_plugin.cli.flags import Count, EmbeddingFlags, ModelFlags, Sampling, Share, default
+from wm_plugin.cli.flags import ModelFlags, Sampling, default
 from wm_plugin.cli.output import prints, table
-from wm_plugin.cli.support import progress, read_json, reward_arguments, search_here
+from wm_plugin.cli.support import progress, search_here
 from wm_plugin.errors import UserError
+from wm_plugin.lab.evaluation.search_prompts import SearchOptions
+from wm_plugin.lab.evaluation.search_prompts import search_prompts as search
 from wm_plugin.options import Number, Options, Whole, option
 
 if TYPE_CHECKING:
     from wm_plugin.client.answers import Model
 
-NAME = "search-prompts"
+
+@Parameter(name="*")
+class SearchFlags(SearchOptions):
+    world_context: Annotated[bool | None, Parameter(negative="--no-world-context")] = default(
+        SearchOptions, "world_context", None
+    )
 
 
 @Parameter(name="*", group=Group("Proposer", sort_key=2))
@@ -72,21 +79,9 @@ def search_prompts(
     /,
     *,
     out: Path,
-    prompts: str,
+    options: SearchFlags,
     proposer: ProposerFlags,
     model: ModelFlags = ModelFlags(),
-    variant: str | None = None,
-    styles: str | None = None,
-    rounds: Count = 10,
-    examples: Count = 4,
-    limit: Count = 100,
-    test_share: Share = 0.5,
-    direct: bool = False,
-    world_context: Annotated[bool | None, Parameter(negative="--no-world-context")] = None,
-    reward: str = "rouge",
-    reward_args: str = "{}",
-    embedding: EmbeddingFlags = EmbeddingFlags(),
-    seed: int = 0,
 ) -> dict[str, Any]:
     """Propose prompts, try them on held-out transitions, and refine the best (Qwen-AgentWorld).
 
@@ -99,85 +94,15 @@ def search_prompts(
     Args:
         source: Held-out transitions, or trajectories of any format that convert reads.
         out: A folder for the family FAMILY.yaml, result.json, rows.jsonl, and work.
-        prompts: rwml, word2world, a domain (mcp, search, ...), or your own file: its tag, fields and texts stay.
-        variant: The variant of --prompts that the search starts from (default: the first one of RL).
-        styles: A file with styles of your own, as NAME: TEXT (default: twelve that come with this package).
-        rounds: Rounds of proposals.
-        examples: Wrong predictions that the proposer is shown.
-        limit: Transitions of the search, and of the test.
-        test_share: Share of the tasks that is kept for the test.
-        direct: Ask for predictions without reasoning, as wm lab prompts --direct.
-        world_context: Show the world model the hidden state that rollouts carry (default: for word2world alone).
-        reward: The score: rouge, word_f1, rubric, rwml, ..., or package.module:NAME.
-        reward_args: Its arguments as JSON, such as the server of a judge.
-        seed: Seed of all draws.
     """
-    from wm_plugin.data.outputs import check_apart, files_in
-    from wm_plugin.data.predictions import Repeatable
-    from wm_plugin.data.prompts import load
-    from wm_plugin.data.scores import NO_MODEL, real_valued
-    from wm_plugin.data.transitions import transitions_in
-    from wm_plugin.lab.evaluation import measures
-    from wm_plugin.lab.evaluation.prompt_family import check_family, write_family
-    from wm_plugin.lab.evaluation.prompt_search import Search, split
-    from wm_plugin.lab.evaluation.proposals import load_styles
-
     search_here()
     model.check()
-    start, told = load(prompts), load_styles(styles)
-    arguments = reward_arguments(reward, reward_args, "--reward-args")
-    family = out / f"{start.name}.yaml"
-    inputs = [source, model.model, prompts, styles, embedding.embedding_model, *files_in(arguments)]
-    outs = {name: out / name for name in (measures.RESULT, measures.ROWS, measures.MANIFEST)}
-    check_apart(inputs, {"--out": family, **outs})
-    proposes, predicts = proposer.asked(model), model.asked()
-    held = split(Repeatable(lambda: transitions_in(source)), limit=limit, test_share=test_share, seed=seed)
-    only_tools = all(one.observation.kind == "tool" for one in (*held.search, *held.test))
-    if reward == "rwml" and not (embedding.embedding_model or only_tools):
-        raise UserError(f"not all observations are tools' results: {NO_MODEL}")
-
-    measures.open_folder(out, NAME, model.name, source)
-    check_family(family)
-    work = out / "work"
-    if "no_verdict" in arguments:  # keep a judge's replies, which a killed run would pay for twice; few may fail
-        arguments = {"cache": str(work / "judge.sqlite"), "max_failure_share": 0.05, **arguments}
-    scored_by = {"reward": reward, "reward_args": read_json(reward_args, "--reward-args")}
-    if embedding.embedding_model:
-        scored_by["embedding_model"] = embedding.embedding_model
-    variant = variant or start.names("rl")[0]
-    options: dict[str, Any] = {
-        "rounds": rounds,
-        "examples": examples,
-        "seed": seed,
-        "thinking": not direct,
-        "world_context": start.name == "word2world" if world_context is None else world_context,
-    }
-    score = real_valued(reward, embedding.embedding_model, embedding.embedding_server, arguments)
-    search = Search(start, variant, told, held, predicts, proposes, score, work, settings=scored_by, **options)
-    outcome = search.run(lambda rounds: progress(rounds, "rounds"))
-    settings = {
-        **scored_by,
-        **options,
-        "prompts": prompts,
-        "variant": variant,
-        "styles": list(told),
-        "transitions": {"search": len(held.search), "test": len(held.test)},
-        "world_model": predicts.settings,
-        "proposer": proposes.settings,
-        "chosen": {one.style: one.round for one in outcome.chosen},
-    }
-    evaluation = measures.Evaluation(
-        NAME, model.name, source, settings, outcome.measures, outcome.failures, outcome.notes
+    return search(
+        source,
+        out,
+        lambda: (proposer.asked(model), model.asked()),
+        model.name,
+        options,
+        model_folder=model.model,
+        watch=lambda rounds: progress(rounds, "rounds"),
     )
-    found = outcome.prompts
-    if found is not None:
-        write_family(found, outcome.chosen, family)
-    measures.write_rows(outcome.rows, out)
-    measures.write_result(evaluation, out)
-    return {
-        **evaluation.as_dict(),
-        "prompts": None if found is None else str(family),
-        "stages": {} if found is None else found.stages,
-        "asked": {"proposer": outcome.proposed, "world model": outcome.predicted},
-        "ok": found is not None,
-    }

@@ -62,7 +62,7 @@ def simulate(
     world, family = find(name), load(prompts)
     controls = None
     if control is not None:
-        controls = read_block(control, "--control", "control", ControlConfig.from_mapping)
+        controls = read_block(control, "--control", "control", ControlConfig)
     simulation = ControlledSimulation(family, observers=world.observers, world_context=hidden, seed=rows.seed)
     columns = rows.rows(world, row + 1)[row]
     real = RealWorld(world, columns)

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from wm_plugin.cli.env.rollout import Work
-from wm_plugin.cli.flags import PolicyFlags, RowCount, RowFlags
+from wm_plugin.cli.flags import PolicyFlags, RowCount, RowFlags, WorldName
 from wm_plugin.cli.support import find, progress, simulated_world, work_folder
 from wm_plugin.errors import UserError
 
@@ -12,7 +12,7 @@ _TRIES = 10  # attempts for each trajectory that is asked for, at most
 
 
 def synthesize(
-    name: str,
+    name: WorldName,
     /,
     *,
     policy: PolicyFlags,
@@ -35,7 +35,6 @@ def synthesize(
     share of attempts), `turns` (a kept one), `tasks` among the kept, and what the world model was asked by all.
 
     Args:
-        name: A world by name, or as package.module:Class.
         simulation: YAML that names the world model and says what a success is: the fields of `simulation`, or that block.
         count: Trajectories to keep.
         out: X.jsonl or X.parquet.

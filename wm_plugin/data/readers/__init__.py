@@ -11,7 +11,7 @@ from types import ModuleType
 
 from wm_plugin.data import files, host_dumps
 from wm_plugin.data.readers import word2world
-from wm_plugin.data.readers.base import Make, Outcome, Reject, convert_rows
+from wm_plugin.data.readers.base import Complete, Outcome, Reject, convert_rows
 from wm_plugin.data.schema import Trajectory
 from wm_plugin.errors import UserError, nearest
 
@@ -57,14 +57,14 @@ def read(path: str | Path, format: str = "auto", *, on_reject: OnReject | None =
             on_reject(row)
 
 
-def read_rows(path: Path, format: str = "auto", *, make: Make | None = None) -> Iterator[Outcome]:
+def read_rows(path: Path, format: str = "auto", *, complete: Complete | None = None) -> Iterator[Outcome]:
     """Yield the trajectories or the rejection of every row of a file.
 
     Args:
-        make: completes each trajectory.
+        complete: called with each trajectory; returns the one to take.
     """
     head = files.head(path)
-    return _rows(_reader(format) if format != "auto" else detect(path, head), head, Part(path, format), make)
+    return _rows(_reader(format) if format != "auto" else detect(path, head), head, Part(path, format), complete)
 
 
 @dataclass(frozen=True)
@@ -95,12 +95,12 @@ def parts(path: Path, format: str = "auto", *, size: int = PART) -> Iterator[Par
         yield from (Part(path, name, *places) for places in files.ranges(path, size))
 
 
-def read_part(part: Part, *, make: Make | None = None) -> Iterator[Outcome]:
+def read_part(part: Part, *, complete: Complete | None = None) -> Iterator[Outcome]:
     """Yield the trajectories or the rejection of every row of a part, as from `read_rows`."""
-    return _rows(_reader(part.format), files.head(part.file), part, make)
+    return _rows(_reader(part.format), files.head(part.file), part, complete)
 
 
-def _rows(reader: ModuleType, head: files.Head, part: Part, make: Make | None) -> Iterator[Outcome]:
+def _rows(reader: ModuleType, head: files.Head, part: Part, complete: Complete | None) -> Iterator[Outcome]:
     if hasattr(reader, "read"):  # its rows are not the file's records
         records, convert = reader.read(part.file, head)
     elif part.end is not None:
@@ -109,16 +109,16 @@ def _rows(reader: ModuleType, head: files.Head, part: Part, make: Make | None) -
         records, convert = files.records(part.file, head), reader.convert
     name = reader.__name__.rpartition(".")[2]
     rows = convert_rows(records, convert, name, part.file)
-    completions = [] if make is None else [make]
+    completions = [] if complete is None else [complete]
     if name in host_dumps.FORMATS:
         completions.append(host_dumps.beside(part.file).complete)
     return _completed(rows, completions) if completions else rows
 
 
-def _completed(rows: Iterator[Outcome], completions: Iterable[Make]) -> Iterator[Outcome]:
+def _completed(rows: Iterator[Outcome], completions: Iterable[Complete]) -> Iterator[Outcome]:
     for row in rows:
-        for complete in completions:
-            row = row if isinstance(row, Reject) else complete(row)
+        for each in completions:
+            row = row if isinstance(row, Reject) else each(row)
         yield row
 
 

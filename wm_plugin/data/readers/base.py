@@ -16,7 +16,7 @@ from wm_plugin.data.schema import Fields, Source, Trajectory, misfit
 
 Convert = Callable[[Any, Source], Iterator[Trajectory | Fields]]
 Rows = tuple[Iterable[files.Record], Convert]  # from a reader whose rows are not the file's records
-Make = Callable[[Trajectory], Trajectory]  # completes what a reader made
+Complete = Callable[[Trajectory], Trajectory]  # completes what a reader made
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -223,7 +223,7 @@ def is_synthetic(trajectory: Trajectory) -> bool:
 
 def _settings(config: SimulationConfig, about: Mapping[str, Any]) -> Any:
     """Everything in a config that the episodes depend on, as JSON values; not where the model is."""
-    values = {name: value for name, value in asdict(config).items() if name not in (*_ADDRESS, *_SPEED)}
+    values = config.model_dump(mode="json", exclude={*_ADDRESS, *_SPEED}, fallback=repr)
     model = {name: value for name, value in about["world_model"].items() if name != "server"}
     model = {"weights": model["weights"]} if "weights" in model else model
     files = {name: _digest_of_file(values[name]) for name in ("prompts", "context_file")}

@@ -19,7 +19,8 @@ from wm_plugin.errors import UserError
 from wm_plugin.lab.evaluation import published as theirs
 from wm_plugin.lab.evaluation.bench_judges import Judge, KeptTuring, call_in_parts, columns_of, of_judge, rubric_scores
 from wm_plugin.lab.evaluation.bench_rows import GUI, TEXT, Row
-from wm_plugin.lab.evaluation.measures import Evaluation, Measure, interval_of_means, ratio
+from wm_plugin.lab.evaluation.bootstrap import interval_of_means
+from wm_plugin.lab.evaluation.measures import Evaluation, Measure, ratio
 from wm_plugin.lab.evaluation.published_replies import Verdict
 from wm_plugin.rewards.rubric import DIMENSIONS, parse
 from wm_plugin.rewards.verdict import is_forged

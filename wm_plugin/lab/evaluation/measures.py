@@ -17,10 +17,8 @@ from wm_plugin.data import files
 from wm_plugin.data.outputs import PREFIX, atomic, write_text
 from wm_plugin.data.predictions import same_settings
 from wm_plugin.errors import UserError
-from wm_plugin.lab.evaluation.bootstrap import interval, interval_of_means
+from wm_plugin.lab.evaluation.bootstrap import interval
 from wm_plugin.untrusted import loads
-
-__all__ = ["Evaluation", "Measure", "interval", "interval_of_means", "open_folder", "ratio", "read_result", "read_rows"]
 
 FORMAT, VERSION = "wm_plugin.evaluation", 1
 MANIFEST, RESULT, ROWS = "evaluation.json", "result.json", "rows.jsonl"

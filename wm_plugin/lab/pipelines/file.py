@@ -1,58 +1,60 @@
-"""A pipeline's file: its shape, checked, before any name in it is replaced."""
+"""A pipeline's file, with its settings, before any name in it is replaced."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
-from wm_plugin.data import plain_yaml
-from wm_plugin.errors import UserError, nearest, shown
+import yaml
+from pydantic import BeforeValidator
 
-LARGEST = 1 << 20  # characters of a file
-_TOP = ("about", "work", "settings", "for", "values", "env", "steps")
-_STEP = ("about", "for", "when", "run", "needs", "makes", "logs", "env", "resumes", "show")
+from wm_plugin.errors import UserError, nearest
+from wm_plugin.options import Options, option
+
 OWN = ("work", "here")  # names that every file has: the folder of all results, and that of the file
 
 
-@dataclass(frozen=True)
-class Written:
-    """A step as the file has it. Values may be texts with names in braces, lists of them, and tables of cases.
-
-    Attributes:
-        loops: names of the file's `for`; the step is there for each combination of their values.
-        when: name of a loop or setting -> the values with which the step is there.
-        run: a command, or several, which run in this order.
-        needs, makes: files and folders. A need `@step` is whatever that step makes.
-        logs: patterns of files in these folders whose content does not count.
-        resumes: whether the commands go on with what a killed run left; without, it is moved aside.
-        show: whether what the step prints is the pipeline's result.
-    """
-
-    name: str
-    about: str = ""
-    loops: tuple[str, ...] = ()
-    when: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    run: Any = ()
-    needs: Any = ()
-    makes: Any = ()
-    logs: Any = ()
-    env: Mapping[str, Any] = field(default_factory=dict)
-    resumes: bool = True
-    show: bool = False
+def _listed(value: Any) -> Any:
+    return (value,) if isinstance(value, str) else value
 
 
-@dataclass(frozen=True)
-class Pipeline:
-    """A file. `settings` have what `--set` says in them already; `env` is of every step."""
+def _lines(value: Any) -> Any:
+    return value or {}  # a key without lines under it
 
-    path: Path
-    about: str
-    work: str
-    settings: Mapping[str, str | tuple[str, ...]]
-    loops: Mapping[str, Any]
-    values: Mapping[str, Any]
-    steps: tuple[Written, ...]
-    env: Mapping[str, Any] = field(default_factory=dict)
+
+Texts = Annotated[tuple[str, ...], BeforeValidator(_listed)]
+Value = str | tuple[str, ...]
+Values = Annotated[dict[str, Value], BeforeValidator(_lines)]
+
+
+class Written(Options):
+    """A step as the file has it. Texts have names in braces."""
+
+    run: Texts = option("The command, or several, which run in this order.", min_length=1)
+    makes: Texts = option("Files and folders in {work} that it writes.", min_length=1)
+    needs: Texts = option("Files and folders; @step for all that a step makes.", default=())
+    loops: Texts = option("The loops that it is in: it is there for each combination of their values.", default=())
+    when: dict[str, Texts] = option("Values of loops and settings with which it is there.", default={})
+    env: dict[str, str] = option("Environment variables.", default={})
+    resumes: bool = option("Whether its commands go on with what a killed run left.", default=True)
+    show: bool = option("Whether what it prints is the pipeline's result.", default=False)
+
+
+class Pipeline(Options):
+    """A file. `settings` have what `--set` says in them already."""
+
+    aliases: ClassVar[Mapping[str, str]] = {"for": "loops"}
+    steps: dict[str, Written] = option("The steps by name.", min_length=1)
+    path: Path = option("The file.", default=Path())
+    about: str = option("What it compares.", default="")
+    table: Texts = option("Its line in a table of pipelines.", default=())
+    work: str = option("The folder of all results.", default="")
+    settings: Values = option("Texts and lists that --set changes.", default={})
+    loops: Values = option("Loops, and their values.", default={})
+    values: Values = option("Further names.", default={})
+    cases: dict[str, dict[str, Values]] = option(
+        "By a loop or setting, and by its value: the names that it sets.", default={}
+    )
+    env: dict[str, str] = option("Environment variables of all steps.", default={})
 
     def error(self, text: str, step: str = "") -> UserError:
         """An error that names the file, and the step."""
@@ -69,103 +71,53 @@ def read(path: Path, sets: Sequence[str] = ()) -> Pipeline:
         UserError: the file cannot be read or has another shape, or it has no such setting.
     """
     try:
-        top = plain_yaml.loads(path.read_text(encoding="utf-8"), largest=LARGEST)
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
-    where = Pipeline(path, "", "", {}, {}, {}, ())
-    if not isinstance(top, dict) or not isinstance(top.get("steps"), dict) or not top["steps"]:
-        raise where.error("is no pipeline; write `steps:`, and under it each step's name with `run:` and `makes:`")
-    _known(where, top, _TOP)
-    for key in ("settings", "for", "values", "env"):
-        if not isinstance(top.get(key) or {}, dict):
-            raise where.error(f"{key} is {shown(top[key])}; write NAME: VALUE lines under it")
-    settings = {name: _setting(where, name, value) for name, value in (top.get("settings") or {}).items()}
-    loops, values = top.get("for") or {}, top.get("values") or {}
-    names: dict[str, str] = {}
-    for kind, there in (("settings", settings), ("for", loops), ("values", values)):
-        for name in there:
-            if not name.isidentifier() or name in OWN or name in names:
-                why = f"is in {names[name]}, too" if name in names else "cannot be a name"
-                raise where.error(f"{kind}: {name!r} {why}; write another word of letters and digits")
-            names[name] = kind
-    settings |= _set(where, settings, sets)
-    steps = tuple(_step(where, name, step, loops, names) for name, step in top["steps"].items())
-    about, work = (_text(where, key, top.get(key, "")) for key in ("about", "work"))
-    return Pipeline(path, about, work or f"runs/{path.stem}", settings, loops, values, steps, top.get("env") or {})
-
-
-def _known(where: Pipeline, found: Mapping[str, Any], known: Sequence[str], step: str = "") -> None:
-    for key in found:
-        if key not in known:
-            raise where.error(f"there is no key {key!r}{nearest(key, known)}", step)
-
-
-def _text(where: Pipeline, key: str, value: Any, step: str = "") -> str:
-    if not isinstance(value, str):
-        raise where.error(f"{key} is {shown(value)}; write a text", step)
-    return value
-
-
-def _setting(where: Pipeline, name: str, value: Any) -> str | tuple[str, ...]:
-    if isinstance(value, list) and all(isinstance(one, str) for one in value):
-        return tuple(value)
-    if not isinstance(value, str):
-        raise where.error(f"settings: {name} is {shown(value)}; write a text, a number, or a list of them")
-    return value
-
-
-def _set(where: Pipeline, settings: Mapping[str, Any], sets: Sequence[str]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+        # the base loader takes every scalar as a text
+        top = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)
+        if not isinstance(top, dict) or not isinstance(top.get("steps"), dict):
+            raise UserError("is no pipeline; write `steps:`, and under it each step's name with `run:` and `makes:`")
+        for step in top["steps"].values():
+            if isinstance(step, dict) and "for" in step:  # which is no name in Python
+                step["loops"] = step.pop("for")
+        found = Pipeline.read({**top, "path": path})
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UserError(f"{path}: cannot be read ({' '.join(str(error).split())})") from None
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    settings: dict[str, Value] = dict(found.settings)
     for one in sets:
         name, equals, text = one.partition("=")
         if not equals:
             raise UserError(f"--set {one}: write NAME=VALUE")
         if name not in settings:
-            raise UserError(f"--set {one}: {where.path} has no setting {name!r}{nearest(name, settings)}")
+            raise UserError(f"--set {one}: {path} has no setting {name!r}{nearest(name, settings)}")
         listed = isinstance(settings[name], tuple)
-        found[name] = tuple(part.strip() for part in text.split(",") if part.strip()) if listed else text
-        if listed and not found[name]:
+        settings[name] = tuple(part.strip() for part in text.split(",") if part.strip()) if listed else text
+        if listed and not settings[name]:
             raise UserError(f"--set {one}: write one value or more, with commas between them")
+    found = found.model_copy(update={"settings": settings, "work": found.work or f"runs/{path.stem}"})
+    _check(found)
     return found
 
 
-def _step(where: Pipeline, name: str, step: Any, loops: Mapping[str, Any], names: Mapping[str, str]) -> Written:
-    if not name.replace("_", "").isalnum():
-        raise where.error("a step's name has letters, digits and _ only", name)
-    if not isinstance(step, dict):
-        raise where.error(f"is {shown(step)}; write `run:` and `makes:` under it", name)
-    _known(where, step, _STEP, name)
-    for key in ("run", "makes"):
-        if not step.get(key):
-            raise where.error(f"{key} is missing; write {'the command' if key == 'run' else 'what it writes'}", name)
-    chosen = step.get("for") or []
-    chosen = [chosen] if isinstance(chosen, str) else chosen
-    for loop in chosen if isinstance(chosen, list) else [shown(chosen)]:
-        if loop not in loops:
-            raise where.error(f"for: the file's `for` has no {loop!r}{nearest(loop, loops)}", name)
-    when = step.get("when") or {}
-    if not isinstance(when, dict):
-        raise where.error(f"when is {shown(when)}; write {{NAME: [VALUE, ...]}}", name)
-    for key in when:
-        if names.get(key) not in ("settings", "for") or (names[key] == "for" and key not in chosen):
-            raise where.error(f"when: {key!r} is no setting, and not in the step's `for`", name)
-    env = step.get("env") or {}
-    if not isinstance(env, dict):
-        raise where.error(f"env is {shown(env)}; write VARIABLE: VALUE lines under it", name)
-    flags = {key: step.get(key, default) for key, default in (("resumes", "true"), ("show", "false"))}
-    for key, flag in flags.items():
-        if flag not in ("true", "false"):
-            raise where.error(f"{key} is {shown(flag)}; write true or false", name)
-    return Written(
-        name,
-        about=_text(where, "about", step.get("about", ""), name),
-        loops=tuple(chosen),
-        when={key: tuple(cases) if isinstance(cases, list) else (str(cases),) for key, cases in when.items()},
-        run=step["run"],
-        needs=step.get("needs") or (),
-        makes=step["makes"],
-        logs=step.get("logs") or (),
-        env=env,
-        resumes=flags["resumes"] == "true",
-        show=flags["show"] == "true",
-    )
+def _check(pipeline: Pipeline) -> None:
+    """Refuse names that clash, and loops and settings that are not there."""
+    loops, settings = pipeline.loops, pipeline.settings
+    for name in [*settings, *loops, *pipeline.values]:
+        if not name.isidentifier() or name in OWN or (name in settings) + (name in loops) > 1:
+            raise pipeline.error(f"{name!r} cannot be a name here, or is one twice; write another word")
+    for chooser, table in pipeline.cases.items():
+        if chooser not in loops and chooser not in settings:
+            raise pipeline.error(
+                f"cases: there is no loop or setting {chooser!r}{nearest(chooser, [*loops, *settings])}"
+            )
+        if chooser in settings and settings[chooser] not in table:
+            raise pipeline.error(f"{chooser} is {settings[chooser]!r}{nearest(str(settings[chooser]), table)}")
+    for name, step in pipeline.steps.items():
+        if not name.replace("_", "").isalnum():
+            raise pipeline.error("a step's name has letters, digits and _ only", name)
+        for loop in step.loops:
+            if loop not in loops:
+                raise pipeline.error(f"for: the file's `for` has no {loop!r}{nearest(loop, loops)}", name)
+        for key in step.when:
+            if key not in settings and key not in step.loops:
+                raise pipeline.error(f"when: {key!r} is no setting, and not in the step's `for`", name)

@@ -1,9 +1,8 @@
 """What a run remembers of its steps, in `.pipeline` of the folder of all results, and what follows from it.
 
-A step is done if its commands and variables, the content of what it needs and the content of what it made are as the record has
-them. The record of a step that began is written before its first command, so that a killed one is known: its outputs are its own,
-and its commands go on with them. Every other output that is in the way is moved to a folder of
-`.pipeline/stale`, never removed.
+A step is done if its commands and variables, the content of what it needs and the content of what it made are as its record has
+them. The record of a step that began is written before its first command, so that a killed one is known: its commands go on with
+what it wrote. Every other output that is in the way is moved to `.pipeline/stale`, never removed.
 """
 
 import fcntl
@@ -12,21 +11,21 @@ import itertools
 import json
 import os
 import shutil
+import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from wm_plugin.data.outputs import write_text
+from wm_plugin.data.outputs import PREFIX, write_text
 from wm_plugin.errors import UserError
-from wm_plugin.lab.pipelines.digests import Digests
 from wm_plugin.lab.pipelines.expand import Step
-from wm_plugin.untrusted import loads
 
 FOLDER = ".pipeline"
-VERSION = 1
+_FRESH = 2 * 10**9  # nanoseconds: a file this young may change once more without another time
 
 
 class Status(NamedTuple):
@@ -39,7 +38,7 @@ class Status(NamedTuple):
 
 @dataclass(frozen=True)
 class Record:
-    """Of a step: digests of its commands and of what it needs; how many of its commands ended; digests of what it made.
+    """A step's commands, digests of what it needs, how many of its commands ended, and digests of what it made.
 
     Attributes:
         paths: all that the step ever was to make. What is in another place is not its own.
@@ -50,6 +49,54 @@ class Record:
     ended: int = 0
     made: Mapping[str, str | None] | None = None
     paths: Sequence[str] = ()
+
+
+class Digests:
+    """Digests of files and folders by their content. A file is read again only where the system says that it was changed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._lock = path, threading.Lock()
+        self._known: dict[str, list[Any]] = {}
+        with suppress(OSError, ValueError):  # without what was known it only takes longer
+            self._known = json.loads(path.read_bytes())
+
+    def of(self, path: str) -> str | None:
+        """The digest of a file, or of a folder with the names in it; None if there is nothing."""
+        if not os.path.isdir(path):
+            return self._of_file(path)
+        whole, seen = hashlib.sha256(b"folder"), set()
+        for place, folders, files in os.walk(path, followlinks=True):
+            folders[:] = sorted(name for name in folders if not name.startswith(PREFIX))
+            if os.path.realpath(place) in seen:  # a link led back
+                folders.clear()
+                continue
+            seen.add(os.path.realpath(place))
+            for name in sorted(name for name in files if not name.startswith(PREFIX)):
+                file = os.path.join(place, name)
+                whole.update(json.dumps([os.path.relpath(file, path), self._of_file(file)]).encode())
+        return whole.hexdigest()
+
+    def save(self) -> None:
+        with self._lock:
+            text = json.dumps(self._known)
+        write_text(self._path, text + "\n")
+
+    def _of_file(self, path: str) -> str | None:
+        if not os.path.isfile(path):  # a pipe has no end
+            return "no regular file" if os.path.exists(path) else None
+        status, place = os.stat(path), os.path.abspath(path)
+        of_now = [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
+        with self._lock:
+            known = self._known.get(place)
+        if known is not None and known[0] == of_now:
+            return str(known[1])
+        with open(path, "rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        with self._lock:
+            self._known.pop(place, None)
+            if time.time_ns() - max(of_now[1:3]) > _FRESH:
+                self._known[place] = [of_now, digest]
+        return digest
 
 
 class Records:
@@ -64,90 +111,68 @@ class Records:
     """
 
     def __init__(self, work: Path, name: str) -> None:
-        self.folder = work / FOLDER
+        self.folder, self._name = work / FOLDER, name
         self.digests = Digests(self.folder / "digests.json")
-        self._name = name
-        try:
-            of = loads((self.folder / "pipeline.json").read_bytes())
-        except (OSError, ValueError):
-            return
-        if isinstance(of, dict) and of.get("pipeline") != name:
-            raise UserError(
-                f"{work} has the results of the pipeline {of.get('pipeline')}; name another folder with --out"
-            )
+        with suppress(OSError):
+            of = (self.folder / "pipeline").read_text().strip()
+            if of != name:
+                raise UserError(f"{work} has the results of the pipeline {of}; name another folder with --out")
 
     def make(self) -> None:
         """Make the folder."""
-        (self.folder / "steps").mkdir(parents=True, exist_ok=True)
-        (self.folder / "logs").mkdir(exist_ok=True)
-        write_text(self.folder / "pipeline.json", json.dumps({"pipeline": self._name, "version": VERSION}) + "\n")
+        for name in ("steps", "logs"):
+            (self.folder / name).mkdir(parents=True, exist_ok=True)
+        write_text(self.folder / "pipeline", self._name + "\n")
 
-    def log(self, step: Step) -> Path:
-        """The file of what a step's commands print."""
-        return self.folder / "logs" / f"{_file(step)}.log"
-
-    def shown(self, step: Step) -> Path:
-        """The file of what a step with `show` prints."""
-        return self.folder / "logs" / f"{_file(step)}.out"
+    def log(self, step: Step, end: str = "log") -> Path:
+        """The file of what a step's commands print; with the end "out" what a step with `show` prints."""
+        return self.folder / "logs" / f"{_file(step)}.{end}"
 
     def read(self, step: Step) -> Record | None:
         """A step's record; None if there is none that can be read."""
         try:
-            value = loads((self.folder / "steps" / f"{_file(step)}.json").read_bytes())
-            return Record(**{name: value[name] for name in Record.__dataclass_fields__ if name in value})
-        except (OSError, ValueError, TypeError, KeyError):
+            return Record(**json.loads((self.folder / "steps" / f"{_file(step)}.json").read_bytes()))
+        except (OSError, ValueError, TypeError):
             return None
 
     def write(self, step: Step, record: Record) -> None:
-        write_text(self.folder / "steps" / f"{_file(step)}.json", json.dumps(vars(record)) + "\n")
+        write_text(self.folder / "steps" / f"{_file(step)}.json", json.dumps(asdict(record)) + "\n")
 
     def wanted(self, step: Step) -> Record:
         """The record that a step would have if it began now."""
-        needs = {step.names.get(need, need): self.digests.of(need, step.logs) for need in step.needs}
-        return Record(hashlib.sha256(step.key.encode(errors="backslashreplace")).hexdigest(), needs)
+        return Record(step.key, {step.portable(need): self.digests.of(need) for need in step.needs})
 
     def made(self, step: Step) -> dict[str, str | None]:
         """The digests of what a step made."""
-        return {path: self.digests.of(path, step.logs) for path in step.makes}
-
-    def check(self, step: Step) -> Record | None:
-        """A step's record, as from `read`.
-
-        Raises:
-            UserError: something is in the place of an output that the step did not make.
-        """
-        old = self.read(step)
-        own = {*old.paths, *(old.made or ())} if old is not None else set()
-        if old is None or own:  # a record of an older version may not say
-            there = next((path for path in step.makes if path not in own and os.path.lexists(path)), None)
-            if there is not None:
-                raise UserError(
-                    f"step {step.name} would make {there}, which is there, and which it did not make: move it away, "
-                    "or name another folder with --out"
-                )
-        return old
+        return {path: self.digests.of(path) for path in step.makes}
 
     def status(self, step: Step) -> Status:
         """Whether a step is done.
 
         Raises:
-            UserError: something is in its place that it did not make.
+            UserError: something is in the place of an output that the step did not make.
         """
-        old = self.check(step)
+        old = self.read(step)
+        own = () if old is None else old.paths
+        there = next((path for path in step.makes if path not in own and os.path.lexists(path)), None)
+        if there is not None:
+            raise UserError(
+                f"step {step.name} would make {there}, which is there, and which it did not make: move it away, "
+                "or name another folder with --out"
+            )
         if old is None:
             return Status(False, why="new")
         now = self.wanted(step)
         if old.commands != now.commands:
             return Status(False, why="its commands changed")
-        before = {step.names.get(need, need): digest for need, digest in old.needs.items()}
-        changed = sorted(need for need in now.needs.keys() | before.keys() if now.needs.get(need) != before.get(need))
+        changed = sorted(
+            need for need in now.needs.keys() | old.needs.keys() if now.needs.get(need) != old.needs.get(need)
+        )
         if changed:
-            places = {name: need for need, name in step.names.items()}
-            return Status(False, why=f"{places.get(changed[0], changed[0])} changed")
+            return Status(False, why=f"{os.path.normpath(changed[0].replace('{here}', step.here))} changed")
         if old.made is None:
             return Status(False, step.resumes, "it did not end")
-        made = self.made(step)
-        for path, digest in made.items():
+        for path, digest in self.made(step).items():
             if digest is None:
                 return Status(False, why=f"{path} is gone")
             if old.made.get(path) != digest:
@@ -156,12 +181,10 @@ class Records:
 
     def aside(self, path: str) -> str:
         """Move what is in an output's place to a folder of its own, where no command looks. Returns its new place."""
-        stale = self.folder / "stale"
-        stale.mkdir(exist_ok=True)
         for number in itertools.count(1):
-            folder = stale / str(number)
+            folder = self.folder / "stale" / str(number)
             with suppress(FileExistsError):  # another step may take the number at the same time
-                folder.mkdir()
+                folder.mkdir(parents=True)
                 break
         shutil.move(path, folder / Path(path).name)  # which copies where the two are on different disks
         return str(folder / Path(path).name)
@@ -173,23 +196,18 @@ class Records:
         Raises:
             UserError: another run, or a command that one left, has it.
         """
-        descriptor = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o666)
-        try:
+        lock = self.folder / "lock"
+        with open(lock, "a+") as file:
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                holder = os.read(descriptor, 32).decode(errors="replace").strip()
                 raise UserError(
-                    f"{self.folder.parent}: process {holder or '?'} runs this pipeline, or commands that it started still do "
-                    f"(fuser {self.folder / 'lock'} lists them); wait for them, or end them"
+                    f"{self.folder.parent}: another process runs this pipeline, or commands that it started still do "
+                    f"(fuser {lock} lists them); wait for them, or end them"
                 ) from None
             except OSError:
                 pass  # the file system has no locks
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-            yield descriptor
-        finally:
-            os.close(descriptor)
+            yield file.fileno()
 
 
 def _file(step: Step) -> str:

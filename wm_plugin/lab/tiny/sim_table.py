@@ -18,11 +18,11 @@ from typing import Any
 
 from wm_plugin.data.outputs import write_text
 from wm_plugin.errors import UserError
+from wm_plugin.lab.evaluation.bootstrap import interval
 from wm_plugin.lab.evaluation.measures import (
     RESULT,
     Evaluation,
     Measure,
-    interval,
     open_folder,
     read_result,
     write_result,

@@ -11,9 +11,18 @@ is a rollout of one batch of prompts, whatever updates follow it; turns are thos
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Self
 
-from wm_plugin.errors import UserError, nearest, shown
+from wm_plugin.options import Options, Whole, option
+
+
+class TurnBudgetConfig(Options):
+    """Settings of `TurnBudget`."""
+
+    example = "{start: 30, every: 100}"
+
+    start: Whole = option("The first budget, in turns.", default=30, ge=1)
+    every: Whole = option("The iterations between changes (the paper's τ).", default=100, ge=1)
 
 
 @dataclass
@@ -37,25 +46,18 @@ class TurnBudget:
     longest: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
-        for name in ("start", "every"):
-            value = getattr(self, name)
-            if type(value) is not int or value < 1:
-                raise UserError(f"turn_budget.{name} is {shown(value)}; write a whole number >= 1")
+        TurnBudgetConfig.read({"start": self.start, "every": self.every}, "turn_budget")
         self.turns = self.start
 
     @classmethod
-    def from_mapping(cls, values: Any) -> "TurnBudget":
+    def read(cls, values: Any, where: str = "turn_budget") -> Self:
         """The budget that a config describes: `{start: 30, every: 100}`.
 
         Raises:
             UserError: it is no mapping, has another key, or a value does not fit.
         """
-        if not isinstance(values, Mapping):
-            raise UserError(f"turn_budget is {shown(values)}; write a mapping, e.g. {{start: 30, every: 100}}")
-        for key in values:
-            if key not in ("start", "every"):
-                raise UserError(f"turn_budget has no field {key!r}{nearest(key, ('start', 'every'))}")
-        return cls(**values)
+        settings = TurnBudgetConfig.read(values, where)
+        return cls(settings.start, settings.every)
 
     def end_iteration(self, turns: Iterable[float]) -> bool:
         """Count the turns of a rollout. True if the budget was decided anew (its value may be the same).

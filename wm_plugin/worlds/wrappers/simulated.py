@@ -17,32 +17,18 @@ is 1. What decides all other episodes is `success` of the config (`simulated_suc
 import inspect
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 from wm_plugin.data.schema import Action
 from wm_plugin.errors import UserError
 from wm_plugin.hosting.world import Start, Wrapper, by_name, dress, layers_of, tool_names
-from wm_plugin.worlds.kit.protocol import check_world
 from wm_plugin.worlds.scenarios import staged
 from wm_plugin.worlds.wrappers.simulated_session import Session
 from wm_plugin.worlds.wrappers.simulated_success import judge
 from wm_plugin.worlds.wrappers.simulation_config import SimulationConfig
 
 logger = logging.getLogger(__name__)
-
-
-def placed(environment: type, config: SimulationConfig | None, name: str | None = None) -> type:
-    """The class, simulated where a config says so of the environment of this name.
-
-    Raises:
-        UserError: as from `simulated`; or it is not simulated, and has no world behind it.
-    """
-    if config is not None and (name is None or config.of(name)):
-        return simulated(environment, config)
-    check_world(environment)
-    return environment
 
 
 def simulated(environment: type, config: SimulationConfig | Mapping[str, Any]) -> type:
@@ -54,13 +40,12 @@ def simulated(environment: type, config: SimulationConfig | Mapping[str, Any]) -
     Raises:
         UserError: the config does not fit, or a method of the world is asynchronous.
     """
-    if not isinstance(config, SimulationConfig):
-        config = SimulationConfig.from_mapping(config)
+    config = SimulationConfig.read(config, "simulation")
     for name in ("reset", "get_reward", *tool_names(environment)):
         if inspect.iscoroutinefunction(getattr(environment, name, None)):
             raise UserError(f"simulation: {environment.__name__}.{name} is asynchronous; write a plain method")
     if hasattr(environment, "_wm_file"):  # there is no real world to evaluate in
-        config = replace(config, evaluation="simulated")
+        config = config.replace(evaluation="simulated")
     if not hasattr(environment, "answer_tool"):
         if config.success == "answer":
             raise UserError(

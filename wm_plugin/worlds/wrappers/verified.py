@@ -40,8 +40,7 @@ def verified(environment: type, config: VerifyConfig | Mapping[str, Any]) -> typ
             irreversible, or something says it of what is no tool; the environment is a simulated one, or a method of it is
             asynchronous.
     """
-    if not isinstance(config, VerifyConfig):
-        config = VerifyConfig.from_mapping(config)
+    config = VerifyConfig.read(config, "verify")
     if not config.budget:
         return environment
     name, known = environment.__name__, tool_names(environment)

@@ -1,19 +1,15 @@
-"""The config of checks before irreversible actions: `verify:` in a file for `wm train`, `wm.verify` on verl, and the file of
+"""Options of checks before irreversible actions: `verify:` in a file for `wm train`, `wm.verify` on verl, and the file of
 `wm env rollout --verify`."""
 
-import dataclasses
-import json
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, InstanceOf, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, model_validator
 
 from wm_plugin.client.server import ServerOptions
-from wm_plugin.errors import MissingExtraError, UserError, nearest, shown
+from wm_plugin.errors import MissingExtraError, UserError
 from wm_plugin.options import Names, Number, Options, Parsed, Whole, option
 from wm_plugin.registry import import_object
 from wm_plugin.rewards.rule_places import regex
-from wm_plugin.worlds.agents.controls import CONTROLS
 from wm_plugin.worlds.wrappers.simulation_config import SimulationConfig
 
 Then = Literal["execute", "refuse"]
@@ -21,24 +17,35 @@ REFUSAL = (
     "This was not done: a check predicts that it would not complete the task, and it cannot be undone. Look again at what is "
     "asked for and at what you have, change what is wrong, and go on."
 )
-# Fields of a simulated world, which has an end and a judge of its own.
-_SIMULATED = ("max_turns", "success", "verifier", "rule", "threshold", "scenarios", "worlds", "evaluation")
 _RECORDED = ("model", "temperature", "max_tokens", "timeout")  # fields of the agent
+# Fields of a simulated world, which has an end and a judge of its own.
+_OF_SIMULATIONS = ("max_turns", "success", "verifier", "rule", "threshold", "scenarios", "worlds", "evaluation")
+
+
+def _compiled(pattern: str | None) -> str | None:
+    if pattern is not None:
+        try:
+            regex(pattern)
+        except MissingExtraError:
+            raise MissingExtraError("pattern", "google-re2", "rules") from None
+        except ValueError as error:
+            raise UserError(f"pattern: {error}") from None
+    return pattern
+
+
+def _function(path: str | None) -> str | None:
+    if path is not None and not callable(import_object(path, field="when")):
+        raise UserError(f"when: {path} is not a function")
+    return path
 
 
 class AgentServer(ServerOptions):
     """The agent that plays on in an imagined continuation, behind a server that takes tools."""
 
-    example: ClassVar[str] = "{url: http://localhost:8001/v1, model: NAME}"
+    example = "{url: http://localhost:8001/v1, model: NAME}"
 
     timeout: float = option("Seconds of an attempt.", default=120.0, gt=0)
     max_tokens: Whole | None = option("New tokens of an action.", default=1024, ge=1)
-
-
-def _simulation(value: Any) -> Any:
-    if value is None or isinstance(value, SimulationConfig):
-        return value
-    return SimulationConfig.from_mapping(value, where="world_model")
 
 
 def _agent(value: Any) -> Any:
@@ -53,13 +60,13 @@ class VerifyConfig(Options):
         MissingExtraError: `pattern` is given, and google-re2 is not installed.
     """
 
-    example: ClassVar[str] = "{budget: 4, world_model: {url: http://localhost:8000/v1, model: NAME}}"
+    example = "{budget: 4, world_model: {url: http://localhost:8000/v1, model: NAME}}"
 
-    world_model: Annotated[InstanceOf[SimulationConfig] | None, BeforeValidator(_simulation), Parsed] = option(
+    world_model: Annotated[SimulationConfig | None, Parsed] = option(
         "Who is asked: fields of SimulationConfig, such as {url: http://localhost:8000/v1, model: NAME}. Budget 0 needs none.",
         default=None,
     )
-    control: str | None = option(
+    control: Literal["refuse", "accept", "coin", "oracle"] | None = option(
         "Who is asked in the place of a world model, to compare with it: refuse, accept, coin or oracle (the real environment).",
         default=None,
     )
@@ -67,14 +74,16 @@ class VerifyConfig(Options):
     tools: Names | None = option(
         "The tools whose calls are checked. Without tools, pattern and when: the world's `irreversible`.",
         default=None,
-        write="a list of names, or budget: 0 to check nothing",
         min_length=1,
+        write="a list of names, or budget: 0 to check nothing",
     )
-    pattern: str | None = option(
+    pattern: Annotated[str | None, AfterValidator(_compiled)] = option(
         'A regular expression (RE2) for calls that are checked, found anywhere in name({"argument": "value"}).',
         default=None,
     )
-    when: str | None = option("package.module:name(call, trajectory) -> bool: whether a call is checked.", default=None)
+    when: Annotated[str | None, AfterValidator(_function)] = option(
+        "package.module:name(call, trajectory) -> bool: whether a call is checked.", default=None
+    )
     depth: Whole = option(
         "Turns of an imagined continuation. 1: the outcome of the action itself. More: `agent` plays on.",
         default=1,
@@ -85,7 +94,7 @@ class VerifyConfig(Options):
     )
     samples: Whole = option("Continuations of a check.", default=1, ge=1)
     threshold: Number = option(
-        "The share of them that must succeed.", default=0.5, write="a share > 0, up to 1", gt=0, le=1
+        "The share of them that must succeed.", default=0.5, gt=0, le=1, write="a share > 0, up to 1"
     )
     spent: Then = option(
         "What becomes of such an action when the budget is used up: execute or refuse.", default="execute"
@@ -93,43 +102,21 @@ class VerifyConfig(Options):
     unanswered: Then = option(
         "What becomes of it when the world model gives no answer: execute or refuse.", default="execute"
     )
-    refusal: str = option("What the agent reads in the place of the result.", default=REFUSAL)
+    refusal: str = option(
+        "What the agent reads in the place of the result.", default=REFUSAL, pattern=r"\S", write="what the agent reads"
+    )
     worlds: Names | None = option(
         "Which of several environments are verified, by their names; null: all.", default=None
     )
 
-    @field_validator("control")
-    @classmethod
-    def _known(cls, control: str | None) -> str | None:
-        if control is not None and control not in CONTROLS:
-            raise UserError(f"control is {shown(control)}{nearest(control, CONTROLS)}")
-        return control
-
-    @field_validator("pattern")
-    @classmethod
-    def _compiles(cls, pattern: str | None) -> str | None:
-        if pattern is not None:
-            _compiled(pattern)
-        return pattern
-
-    @field_validator("when")
-    @classmethod
-    def _exists(cls, when: str | None) -> str | None:
-        if when is not None and not callable(import_object(when, field="when")):
-            raise UserError(f"when: {when} is not a function")
-        return when
-
-    @field_validator("refusal")
-    @classmethod
-    def _says_something(cls, refusal: str) -> str:
-        if not refusal.strip():
-            raise UserError(f"refusal is {shown(refusal)}; write what the agent reads")
-        return refusal
-
     @model_validator(mode="after")
     def _check_together(self) -> Self:
         if self.control is not None:
-            self._check_control()
+            for name in ("world_model", "depth", "agent", "samples", "threshold"):
+                if getattr(self, name) != type(self).model_fields[name].default:
+                    raise UserError(
+                        f"{name} is for a world model, and control is {self.control}; leave one of them out"
+                    )
         elif self.budget and self.world_model is None:
             raise UserError(
                 "world_model is missing; write {url: http://localhost:8000/v1, model: NAME}, or budget: 0 to check nothing"
@@ -141,9 +128,9 @@ class VerifyConfig(Options):
             )
         if self.world_model is None:
             return self
-        for one in dataclasses.fields(SimulationConfig):
-            if one.name in _SIMULATED and getattr(self.world_model, one.name) != one.default:
-                raise UserError(f"world_model.{one.name} is for simulated worlds; leave it out here")
+        for name in _OF_SIMULATIONS:
+            if getattr(self.world_model, name) != SimulationConfig.model_fields[name].default:
+                raise UserError(f"world_model.{name} is for simulated worlds; leave it out here")
         drawn = self.world_model.temperature > 0 or (self.agent is not None and self.agent.temperature != 0)
         if self.samples > 1 and not drawn:
             raise UserError(
@@ -151,47 +138,15 @@ class VerifyConfig(Options):
             )
         return self
 
-    def _check_control(self) -> None:
-        for name in ("world_model", "depth", "agent", "samples", "threshold"):
-            if getattr(self, name) != type(self).model_fields[name].default:
-                raise UserError(f"{name} is for a world model, and control is {self.control}; leave one of them out")
-
-    @classmethod
-    def from_mapping(cls, values: Any, where: str = "verify") -> Self:
-        """Read a file's block; see `Options.read`."""
-        return cls.read(values, where)
-
     def as_mapping(self) -> dict[str, Any]:
-        """Return JSON values for records of what was played, without addresses and the names of keys' variables."""
-        found: dict[str, Any] = {name: getattr(self, name) for name in type(self).model_fields}
-        if self.world_model is not None:
-            block = dataclasses.asdict(self.world_model)
-            found["world_model"] = {key: value for key, value in block.items() if key not in ("url", "api_key_env")}
-        if self.agent is not None:
-            found["agent"] = {name: getattr(self.agent, name) for name in _RECORDED}
-        record: dict[str, Any] = json.loads(json.dumps(found, default=repr))
-        return record
+        """As JSON values, for records of what was played: without addresses, and without the names of keys' variables."""
+        found = self.model_dump(
+            mode="json", exclude={"agent": True, "world_model": {"url", "api_key_env"}}, fallback=repr
+        )
+        agent = None if self.agent is None else {name: getattr(self.agent, name) for name in _RECORDED}
+        return {name: agent if name == "agent" else found[name] for name in type(self).model_fields}
 
     @property
     def asks_world(self) -> bool:
         """Whether the world says which of its tools are checked."""
         return self.tools is None and self.pattern is None and self.when is None
-
-    def of(self, name: str) -> bool:
-        """Whether the environment of this name is verified."""
-        return self.worlds is None or name in self.worlds
-
-    def check_names(self, names: Mapping[str, Any], where: str = "verify") -> None:
-        """Raise a UserError if `worlds` names an environment that is not among `names`."""
-        for name in self.worlds or ():
-            if name not in names:
-                raise UserError(f"{where}.worlds: there is no environment {name!r}{nearest(name, names)}")
-
-
-def _compiled(pattern: str) -> Any:
-    try:
-        return regex(pattern)
-    except MissingExtraError:
-        raise MissingExtraError("pattern", "google-re2", "rules") from None
-    except ValueError as error:
-        raise UserError(f"pattern: {error}") from None

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from wm_plugin.client.answers import Answer, Conversation
 from wm_plugin.client.cache import ReplyCache
 from wm_plugin.client.predict import LocalPredictor, seed_of
-from wm_plugin.client.server import Completion, Server
+from wm_plugin.client.server import Completion
 from wm_plugin.tokens.harmless import control_tokens
 from wm_plugin.tokens.message import Message
 from wm_plugin.worlds.wrappers.simulation_config import SimulationConfig
@@ -130,18 +130,7 @@ class _Served:
 
     def __init__(self, config: SimulationConfig) -> None:
         self._patience = config.patience
-        self._server = Server(
-            str(config.url),
-            config.model,
-            api_key_env=config.api_key_env,
-            concurrency=config.concurrency,
-            timeout=config.timeout,
-            max_retries=_RETRIES,
-            longest_wait=_LONGEST_WAIT,
-            temperature=config.temperature,
-            max_tokens=config.max_tokens,
-            parameters=config.parameters,
-        )
+        self._server = config.server(max_retries=_RETRIES, longest_wait=_LONGEST_WAIT)
 
     @property
     def origin(self) -> dict[str, str]:

@@ -17,7 +17,7 @@ ERRORS = {"perturbations": [{"name": "error", "rate": 0.3}, {"name": "latency", 
 
 
 def control(*entries, **settings):
-    return ControlConfig.from_mapping({"perturbations": list(entries), **settings})
+    return ControlConfig.read({"perturbations": list(entries), **settings}, "control")
 
 
 def interval(share: float, draws: int) -> tuple[float, float]:
@@ -63,7 +63,7 @@ def test_the_share_of_episodes(rate):
 
 
 def drawn(tasks: int = 20) -> list:
-    config = ControlConfig.from_mapping(ERRORS)
+    config = ControlConfig.read(ERRORS, "control")
     rows = []
     for task in range(tasks):
         episode = ControlEpisode(config, f"task {task}")
@@ -80,7 +80,7 @@ def test_another_process_draws_the_same():
 
 
 def test_draws_depend_on_the_place_and_on_nothing_else():
-    config = ControlConfig.from_mapping(ERRORS)
+    config = ControlConfig.read(ERRORS, "control")
 
     def names(task, tools):
         episode = ControlEpisode(config, task)
@@ -88,7 +88,7 @@ def test_draws_depend_on_the_place_and_on_nothing_else():
 
     assert names("a", ["f"] * 30) == names("a", ["g"] * 30)  # whatever was called before
     assert names("a", ["f"] * 30) != names("b", ["f"] * 30)
-    other = ControlEpisode(ControlConfig.from_mapping({**ERRORS, "seed": 4}), "a")
+    other = ControlEpisode(ControlConfig.read({**ERRORS, "seed": 4}, "control"), "a")
     assert names("a", ["f"] * 30) != [other.plan("f").names for _ in range(30)]
 
 

@@ -39,7 +39,7 @@ def recorded(number=0, *turns):
 
 
 def config(*entries, **settings):
-    return ControlConfig.from_mapping({"perturbations": list(entries), **settings})
+    return ControlConfig.read({"perturbations": list(entries), **settings}, "control")
 
 
 def test_a_failed_call_is_made_again_and_answered_as_it_was():

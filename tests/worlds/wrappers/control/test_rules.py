@@ -27,7 +27,7 @@ ALWAYS = {
 
 
 def episode(*entries, task="t", **settings):
-    return ControlEpisode(ControlConfig.from_mapping({"perturbations": list(entries), **settings}), task)
+    return ControlEpisode(ControlConfig.read({"perturbations": list(entries), **settings}, "control"), task)
 
 
 def changed(name, text, tool="search", task="t", **more):
@@ -111,7 +111,7 @@ def test_what_is_no_list_stays(text):
 
 
 def test_what_is_irreversible_is_never_said_to_have_failed_after_it_was_done():
-    config = ControlConfig.from_mapping({"perturbations": [{"name": "partial", "rate": 1}]})
+    config = ControlConfig.read({"perturbations": [{"name": "partial", "rate": 1}]}, "control")
     for irreversible, same in (((), False), (("buy",), True)):
         one = ControlEpisode(config, "t", irreversible=irreversible)
         assert (one.perturbed(one.plan("buy"), json.dumps(FIVE)) == json.dumps(FIVE)) is same

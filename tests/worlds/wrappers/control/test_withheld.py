@@ -92,7 +92,7 @@ def obedient(action: str, answer: str, draw: random.Random) -> str:
 
 def test_a_thousand_probes_find_nothing():
     draw = random.Random(7)
-    config = ControlConfig.from_mapping({"perturbations": [{"name": "withhold", "column": "answer"}]})
+    config = ControlConfig.read({"perturbations": [{"name": "withhold", "column": "answer"}]}, "control")
     for number in range(1000):
         answer = draw.choice(ANSWERS)
         episode = ControlEpisode(config, f"task {number}", columns={"answer": answer})
@@ -111,7 +111,7 @@ def test_a_guard_that_is_off_and_other_tools_change_nothing():
         {"perturbations": [{"name": "withhold", "texts": ["Paris"], "tools": ["search"]}]},
     ):
         config = {"perturbations": [{"name": "withhold", "texts": ["Paris"]}], **more}
-        episode = ControlEpisode(ControlConfig.from_mapping(config), "t")
+        episode = ControlEpisode(ControlConfig.read(config, "control"), "t")
         assert episode.guard("Paris", episode.plan("open_page")) == "Paris"
 
 
@@ -158,7 +158,7 @@ def test_short_lines_are_not_searched_for_long_texts():
     answers = [f"The answer number {number} of Paris" for number in range(8)]
     withheld = Withheld.of(answers)
     assert [len(needle) for needle in withheld.needles] == sorted(len(needle) for needle in withheld.needles)
-    tease = Tease(texts=tuple(answers))
+    tease = Tease(name="tease", texts=tuple(answers))
     start = time.process_time()
     assert tease.change("\n" * 60_000, "draw", Episode(tuple(answers), "", withheld)) == "\n" * 60_000
     assert time.process_time() - start < 4

@@ -1,44 +1,50 @@
 # ruff: noqa: ARG002 - a method has the arguments of all perturbations
 """Perturbations that keep an answer from the agent: it is left out, or hinted at."""
 
-from dataclasses import dataclass, field
+from typing import Annotated, Literal, Self
 
-from wm_plugin.errors import UserError, shown
-from wm_plugin.worlds.wrappers.control.base import Episode, Perturbation, check_texts
+from pydantic import BeforeValidator, model_validator
+
+from wm_plugin.errors import UserError
+from wm_plugin.options import Whole, option
+from wm_plugin.worlds.wrappers.control.base import Episode, Perturbation, several
 from wm_plugin.worlds.wrappers.control.items import map_texts
 from wm_plugin.worlds.wrappers.control.withheld import MARK, Withheld
 
 
-@dataclass(frozen=True)
-class Withhold(Perturbation):
-    """No observation shows the answer: not as it is, and in none of the forms that `withheld` finds."""
+class Withholding(Perturbation):
+    """What keeps texts from the agent."""
 
-    name = "withhold"
     of_episode = True
     preserves = False
 
-    texts: tuple[str, ...] = field(default=(), metadata={"help": "What is withheld in every episode."})
-    column: str | None = field(
-        default=None, metadata={"help": "The row's column with what is withheld: a text, a number, or a list of these."}
+    texts: Annotated[tuple[str, ...], BeforeValidator(several)] = option(
+        "What is withheld in every episode.", default=(), write="a list of texts"
     )
-    query: str | None = field(
-        default=None, metadata={"help": "The row's column with what the agent is to find out, for the instruction."}
+    column: str | None = option(
+        "The row's column with what is withheld: a text, a number, or a list of these.",
+        default=None,
+        min_length=1,
+        write="the name of a column",
+    )
+    query: str | None = option(
+        "The row's column with what the agent is to find out, for the instruction.",
+        default=None,
+        min_length=1,
+        write="the name of a column",
     )
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_texts("texts", self.texts)
-        for name in ("column", "query"):
-            value = getattr(self, name)
-            if value is not None and (not isinstance(value, str) or not value):
-                raise UserError(f"{name} is {shown(value)}; write the name of a column")
-        self._check_source()
 
-    def _check_source(self) -> None:
+class Withhold(Withholding):
+    """No observation shows the answer: not as it is, and in none of the forms that `withheld` finds."""
+
+    name: Literal["withhold"]
+
+    @model_validator(mode="after")
+    def _check_source(self) -> Self:
         if not self.texts and self.column is None:
-            raise UserError(
-                f"texts is empty, and so is column; write what {self.name} withholds: texts, or a row's column"
-            )
+            raise UserError("texts is empty, and so is column; write what to withhold: texts, or a row's column")
+        return self
 
     def has_what_it_needs(self, episode: Episode) -> bool:
         return bool(episode.withheld)
@@ -54,24 +60,11 @@ class Withhold(Perturbation):
         return withheld.without(map_texts(text, withheld.without)) if withheld.first(text) >= 0 else text
 
 
-@dataclass(frozen=True)
-class Tease(Withhold):
+class Tease(Withholding):
     """Results hint at the answer: a line breaks off before it, and long lines after some words. Without texts: the last alone."""
 
-    name = "tease"
-
-    words: int = field(default=30, metadata={"help": "Of a line; what comes after them is left out."})
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if type(self.words) is not int or self.words < 1:
-            raise UserError(f"words is {shown(self.words)}; write a whole number >= 1")
-
-    def _check_source(self) -> None:
-        """Lines can be cut without knowing the answer."""
-
-    def has_what_it_needs(self, episode: Episode) -> bool:
-        return True
+    name: Literal["tease"]
+    words: Whole = option("Words of a line; what comes after them is left out.", default=30, ge=1)
 
     def for_episode(self, episode: Episode, rate: float) -> str:
         return (

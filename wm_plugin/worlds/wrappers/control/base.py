@@ -2,14 +2,22 @@
 """What all perturbations have: when they are drawn, and the parts of an instruction that they share."""
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Self
+
+from pydantic import BeforeValidator, Field, model_validator
 
 from wm_plugin.data.draws import whole_number
-from wm_plugin.errors import UserError, nearest, shown
+from wm_plugin.errors import UserError
+from wm_plugin.options import Names, Number, Options, Whole, option
 from wm_plugin.worlds.wrappers.control.withheld import Withheld
 
 OTHERS = "Each such call comes with an instruction of its own; all others are answered as usual."
+
+
+def several(value: Any) -> Any:
+    """A single value as a list of it."""
+    return [value] if isinstance(value, str | int) and not isinstance(value, bool) else value
 
 
 @dataclass(frozen=True)
@@ -26,35 +34,33 @@ class Episode:
     withheld: Withheld = Withheld()
 
 
-@dataclass(frozen=True)
-class Perturbation:
-    """One entry of `perturbations` in a config. Subclasses are the closed list `PERTURBATIONS`.
+class Perturbation(Options):
+    """One entry of `perturbations` in a config. Subclasses are the closed list `PERTURBATIONS`."""
 
-    Raises:
-        UserError: a value does not fit; the message begins with the field.
-    """
-
-    name: ClassVar[str]
     of_episode: ClassVar[bool]  # drawn once an episode; else for each call
     preserves: ClassVar[bool]  # whether all that a world shows can still be had: its expert succeeds as without
 
-    rate: float | None = field(
-        default=None, metadata={"help": "The share of calls, or of episodes for perturbations of whole episodes."}
+    name: str
+    rate: Number | None = option(
+        "The share of calls, or of episodes for perturbations of whole episodes.",
+        default=None,
+        ge=0,
+        le=1,
+        write="a share between 0 and 1",
     )
-    turns: tuple[int, ...] = field(default=(), metadata={"help": "Or these turns, counted from 1, in every episode."})
-    tools: tuple[str, ...] = field(default=(), metadata={"help": "The tools that are perturbed. Empty: all."})
+    turns: Annotated[tuple[Annotated[Whole, Field(ge=1)], ...], BeforeValidator(several)] = option(
+        "Or these turns, counted from 1, in every episode.", default=(), write="whole numbers >= 1, such as [2, 5]"
+    )
+    tools: Names = option("The tools that are perturbed. Empty: all.", default=(), write="a list of texts")
 
-    def __post_init__(self) -> None:
-        if self.rate is not None and (type(self.rate) not in (int, float) or not 0 <= self.rate <= 1):
-            raise UserError(f"rate is {shown(self.rate)}; write a share between 0 and 1")
-        check_texts("tools", self.tools)
-        if not isinstance(self.turns, tuple) or not all(type(turn) is int and turn >= 1 for turn in self.turns):
-            raise UserError(f"turns is {shown(self.turns)}; write whole numbers >= 1, such as [2, 5]")
+    @model_validator(mode="after")
+    def _check_draws(self) -> Self:
         if self.turns and (self.of_episode or self.rate is not None):
             reason = "is of whole episodes" if self.of_episode else "has a rate"
             raise UserError(f"turns are for perturbations of single calls, and {self.name} {reason}; leave turns out")
         if not self.of_episode and self.rate is None and not self.turns:
             raise UserError(f"rate is missing; write the share of calls that {self.name} perturbs, or turns")
+        return self
 
     def takes(self, tool: str, call: int, irreversible: Collection[str]) -> bool:
         """Whether a call of this tool may be perturbed; `call` is its place in its turn."""
@@ -93,17 +99,3 @@ class Perturbation:
 
 def pick(draw: str, count: int) -> int:
     return whole_number(draw) % count
-
-
-def check_texts(name: str, values: Any, known: Collection[str] | None = None) -> None:
-    if not isinstance(values, tuple) or not all(isinstance(value, str) and value for value in values):
-        raise UserError(f"{name} is {shown(values)}; write a list of texts")
-    for value in values:
-        if known is not None and value not in known:
-            raise UserError(f"{name} has {shown(value)}{nearest(value, known)}")
-
-
-def check_one_of(name: str, value: Any, known: Collection[str]) -> None:
-    if not isinstance(value, str) or value not in known:
-        hint = nearest(value, known) if isinstance(value, str) else f"; write one of {', '.join(known)}"
-        raise UserError(f"{name} is {shown(value)}{hint}")

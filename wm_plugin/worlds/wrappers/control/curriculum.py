@@ -9,69 +9,44 @@ does not say how its controls change in a run.
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Literal, Self
 
-from wm_plugin.errors import UserError, nearest, shown
+from pydantic import model_validator
+
+from wm_plugin.errors import UserError
+from wm_plugin.options import Number, Options, Whole, option
 
 LOG = "wm/control_strength"
-_OF_SUCCESS = ("change", "every", "above", "below")
+_STATE = ("value", "iterations", "episodes", "successes")
+_ONLY = {"step": ("steps",), "success": ("change", "every", "above", "below")}
+_SHARE = "a number between 0 and 1"
 
 
-@dataclass(frozen=True)
-class Curriculum:
-    """How the factor changes; `Strength` is the factor itself.
+class Curriculum(Options):
+    """How the factor changes; `Strength` is the factor itself."""
 
-    Raises:
-        UserError: a value does not fit; the message begins with the field.
-    """
+    example = "{by: step, start: 0.0, end: 1.0, steps: 200}"
 
-    by: str = field(default="step", metadata={"help": "step or success."})
-    start: float = field(default=0.0, metadata={"help": "The first factor of all rates, between 0 and 1."})
-    end: float = field(default=1.0, metadata={"help": "The last."})
-    steps: int = field(default=100, metadata={"help": "by step: iterations from the first to the last."})
-    change: float = field(default=0.1, metadata={"help": "by success: how far the factor goes at once."})
-    every: int = field(default=10, metadata={"help": "by success: iterations between decisions."})
-    above: float = field(default=0.7, metadata={"help": "by success: the share of successes from which it goes on."})
-    below: float = field(default=0.3, metadata={"help": "by success: the share under which it goes back."})
+    by: Literal["step", "success"] = option("step or success.", default="step")
+    start: Number = option("The first factor of all rates, between 0 and 1.", default=0.0, ge=0, le=1, write=_SHARE)
+    end: Number = option("The last.", default=1.0, ge=0, le=1, write=_SHARE)
+    steps: Whole = option("by step: iterations from the first to the last.", default=100, ge=1)
+    change: Number = option("by success: how far the factor goes at once.", default=0.1, ge=0, le=1, write=_SHARE)
+    every: Whole = option("by success: iterations between decisions.", default=10, ge=1)
+    above: Number = option(
+        "by success: the share of successes from which it goes on.", default=0.7, ge=0, le=1, write=_SHARE
+    )
+    below: Number = option("by success: the share under which it goes back.", default=0.3, ge=0, le=1, write=_SHARE)
 
-    def __post_init__(self) -> None:
-        if self.by not in ("step", "success"):
-            raise UserError(f"by is {shown(self.by)}; write step or success")
-        for name in ("start", "end", "change", "above", "below"):
-            value = getattr(self, name)
-            if type(value) not in (int, float) or not 0 <= value <= 1:
-                raise UserError(f"{name} is {shown(value)}; write a number between 0 and 1")
-        for name in ("steps", "every"):
-            value = getattr(self, name)
-            if type(value) is not int or value < 1:
-                raise UserError(f"{name} is {shown(value)}; write a whole number >= 1")
+    @model_validator(mode="after")
+    def _check_together(self) -> Self:
+        for name in _ONLY["step" if self.by == "success" else "success"]:
+            if name in self.model_fields_set:
+                raise UserError(f"{name} is not of by: {self.by}; leave it out")
         if self.below > self.above:
             raise UserError(f"below is {self.below}, more than above, {self.above}; write a smaller one")
-
-    @classmethod
-    def from_mapping(cls, values: Any, where: str = "curriculum") -> "Curriculum":
-        """The curriculum that a config describes.
-
-        Raises:
-            UserError: it is no mapping, has another key or one of the other way, or a value does not fit.
-        """
-        if isinstance(values, cls):
-            return values
-        if not isinstance(values, Mapping):
-            raise UserError(
-                f"{where} is {shown(values)}; write a mapping, e.g. {{by: step, start: 0.0, end: 1.0, steps: 200}}"
-            )
-        names = [one.name for one in fields(cls)]
-        for key in values:
-            if key not in names:
-                raise UserError(f"{where} has no field {shown(key)}{nearest(key, names)}")
-            if (key == "steps") if values.get("by") == "success" else (key in _OF_SUCCESS):
-                raise UserError(f"{where}.{key} is not of by: {values.get('by', 'step')}; leave it out")
-        try:
-            return cls(**values)
-        except UserError as error:
-            raise UserError(f"{where}.{error}") from None
+        return self
 
 
 @dataclass
@@ -113,7 +88,8 @@ class Strength:
 
     def state_dict(self) -> dict[str, Any]:
         """The state as JSON values, for a checkpoint."""
-        return asdict(self)
+        state = {name: getattr(self, name) for name in _STATE}
+        return {"curriculum": self.curriculum.model_dump(mode="json"), **state}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> bool:
         """Take over the state of a checkpoint.
@@ -121,9 +97,9 @@ class Strength:
         Returns:
             False, and nothing changes, if the checkpoint has another curriculum: the user has changed it.
         """
-        if state.get("curriculum") != asdict(self.curriculum):
+        if state.get("curriculum") != self.curriculum.model_dump(mode="json"):
             return False
-        for name in ("value", "iterations", "episodes", "successes"):
+        for name in _STATE:
             setattr(self, name, state[name])
         return True
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from wm_plugin.data.draws import uniform, whole_number
-from wm_plugin.worlds.wrappers.control.answers import Withhold
+from wm_plugin.worlds.wrappers.control.answers import Withholding
 from wm_plugin.worlds.wrappers.control.base import Episode, Perturbation
 from wm_plugin.worlds.wrappers.control.config import ControlConfig
 from wm_plugin.worlds.wrappers.control.results import Page, Paginate
@@ -219,7 +219,7 @@ def _call(tool: str, arguments: Any) -> int:
 
 
 def _known(one: Perturbation, columns: Mapping[str, Any]) -> Episode:
-    if not isinstance(one, Withhold):
+    if not isinstance(one, Withholding):
         return Episode()
     answers = [*one.texts, *(texts_of(columns.get(one.column)) if one.column else ())]
     query = columns.get(one.query) if one.query else ""

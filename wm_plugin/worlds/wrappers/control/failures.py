@@ -2,11 +2,12 @@
 """Perturbations by which something fails: a call, or a part of a batch."""
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from wm_plugin.errors import UserError
-from wm_plugin.worlds.wrappers.control.base import OTHERS, Episode, Perturbation, check_one_of, check_texts, pick
+from pydantic import BeforeValidator
+
+from wm_plugin.options import option
+from wm_plugin.worlds.wrappers.control.base import OTHERS, Episode, Perturbation, pick, several
 from wm_plugin.worlds.wrappers.control.items import read_items
 
 ERRORS = {  # the text of a failure, and how a world model is told of it
@@ -22,23 +23,21 @@ MISSING = "not available now; ask again"  # an item of a list
 _NOTHING_DONE = "The call is not carried out and changes nothing."
 
 
-@dataclass(frozen=True)
 class Error(Perturbation):
     """Calls fail: the agent reads an error, and nothing was done. It may try again, and a real world has not been asked."""
 
-    name = "error"
     of_episode = False
     preserves = True
 
-    kinds: tuple[str, ...] = field(
-        default=tuple(ERRORS), metadata={"help": f"The failures to draw from: {', '.join(ERRORS)}."}
+    name: Literal["error"]
+    kinds: Annotated[
+        tuple[Literal["unavailable", "timeout", "rate_limit", "internal"], ...], BeforeValidator(several)
+    ] = option(
+        f"The failures to draw from: {', '.join(ERRORS)}.",
+        default=tuple(ERRORS),
+        min_length=1,
+        write=f"some of {', '.join(ERRORS)}",
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_texts("kinds", self.kinds, ERRORS)
-        if not self.kinds:
-            raise UserError(f"kinds is empty; write some of {', '.join(ERRORS)}")
 
     def for_episode(self, episode: Episode, rate: float) -> str:
         told = "; ".join(ERRORS[kind][1] for kind in self.kinds)
@@ -54,21 +53,16 @@ class Error(Perturbation):
         return self.kinds[pick(draw, len(self.kinds))]
 
 
-@dataclass(frozen=True)
 class Partial(Perturbation):
     """A part of a batch fails: items of a list, or the later ones of a turn's calls."""
 
-    name = "partial"
     of_episode = False
     preserves = True
 
-    of: Literal["items", "calls"] = field(
-        default="items", metadata={"help": "items of a result that is a list, or calls after the first of a turn."}
+    name: Literal["partial"]
+    of: Literal["items", "calls"] = option(
+        "items of a result that is a list, or calls after the first of a turn.", default="items"
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_one_of("of", self.of, ("items", "calls"))
 
     def takes(self, tool: str, call: int, irreversible: Collection[str]) -> bool:
         if not super().takes(tool, call, irreversible):

@@ -21,6 +21,13 @@ from wm_plugin.worlds.wrappers.control.base import Perturbation
 from wm_plugin.worlds.wrappers.control.failures import Error, Partial
 from wm_plugin.worlds.wrappers.control.results import Latency, Paginate, Style
 
+AnyPerturbation = Error | Partial | Paginate | Withhold | Tease | Latency | Style
 PERTURBATIONS: Mapping[str, type[Perturbation]] = {
-    one.name: one for one in (Error, Partial, Paginate, Withhold, Tease, Latency, Style)
+    "error": Error,
+    "partial": Partial,
+    "paginate": Paginate,
+    "withhold": Withhold,
+    "tease": Tease,
+    "latency": Latency,
+    "style": Style,
 }

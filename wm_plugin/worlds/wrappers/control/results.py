@@ -2,36 +2,32 @@
 """Perturbations of how a result is shown: in pages, late, in another form."""
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
 from functools import partial
+from typing import Annotated, Literal
 
-from wm_plugin.errors import UserError, shown
-from wm_plugin.worlds.wrappers.control.base import OTHERS, Episode, Perturbation, check_one_of, pick
+from pydantic import AfterValidator, Field
+
+from wm_plugin.options import Names, Number, Whole, option
+from wm_plugin.worlds.wrappers.control.base import OTHERS, Episode, Perturbation, pick
 from wm_plugin.worlds.wrappers.control.items import Items, dumps, read_items, read_json
 
 AGAIN = "the same call again shows the next page"
-FORMS = ("json", "fenced", "numbered")
 Page = Callable[[], str]
 
 
-@dataclass(frozen=True)
 class Paginate(Perturbation):
     """Long results come page by page; the same call again shows the next page. For lookups: such a call reaches no world."""
 
-    name = "paginate"
     of_episode = True
     preserves = True
 
-    size: int = field(default=5, metadata={"help": "Items of a list, or lines, that a page has."})
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if type(self.size) is not int or self.size < 1:
-            raise UserError(f"size is {shown(self.size)}; write a whole number >= 1")
-        if not self.tools:
-            raise UserError(
-                "tools is empty; name the lookups whose results have pages: the same call again turns the page"
-            )
+    name: Literal["paginate"]
+    tools: Names = option(  # type: ignore[misc]  # pydantic takes fields in any order
+        "The lookups whose results have pages.",
+        min_length=1,
+        write="the lookups whose results have pages: the same call again turns the page",
+    )
+    size: Whole = option("Items of a list, or lines, that a page has.", default=5, ge=1)
 
     def takes(self, tool: str, call: int, irreversible: Collection[str]) -> bool:
         return tool in self.tools and tool not in irreversible
@@ -59,26 +55,27 @@ class Paginate(Perturbation):
         return found.write(found.items[number * self.size : (number + 1) * self.size], {"page": note})
 
 
-@dataclass(frozen=True)
+def _ordered(times: tuple[float, float]) -> tuple[float, float]:
+    if times[0] > times[1]:
+        raise ValueError
+    return times
+
+
+_Seconds = Annotated[Number, Field(ge=0, le=10**6)]
+
+
 class Latency(Perturbation):
     """Results say that the call took long."""
 
-    name = "latency"
     of_episode = False
     preserves = True
 
-    seconds: tuple[float, float] = field(default=(5, 60), metadata={"help": "The shortest and the longest time."})
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        times = self.seconds
-        if (
-            not isinstance(times, tuple)
-            or len(times) != 2
-            or not all(type(time) in (int, float) for time in times)
-            or not 0 <= times[0] <= times[1] <= 10**6
-        ):
-            raise UserError(f"seconds is {shown(times)}; write the shortest and the longest time, such as [5, 60]")
+    name: Literal["latency"]
+    seconds: Annotated[tuple[_Seconds, _Seconds], AfterValidator(_ordered)] = option(
+        "The shortest and the longest time.",
+        default=(5.0, 60.0),
+        write="the shortest and the longest time, such as [5, 60]",
+    )
 
     def for_episode(self, episode: Episode, rate: float) -> str:
         return f"Some {self._of()} are answered late, {self._some(rate)}. {OTHERS}"
@@ -94,21 +91,16 @@ class Latency(Perturbation):
         return f"(answered after {low + (high - low) * pick(draw, 1001) / 1000:.1f} s)"
 
 
-@dataclass(frozen=True)
 class Style(Perturbation):
     """Results are written in another form, with the same content."""
 
-    name = "style"
     of_episode = True
     preserves = True
 
-    form: str = field(
-        default="json", metadata={"help": "json: one object; fenced: between lines of backticks; numbered lines."}
+    name: Literal["style"]
+    form: Literal["json", "fenced", "numbered"] = option(
+        "json: one object; fenced: between lines of backticks; numbered lines.", default="json"
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_one_of("form", self.form, FORMS)
 
     def for_episode(self, episode: Episode, rate: float) -> str:
         return f"{self._results().capitalize()} are written so: {_FORMS[self.form]}"

@@ -17,7 +17,7 @@ from typing import Any
 
 from wm_plugin.errors import UserError
 from wm_plugin.hosting.world import Start, Wrapper, dress, is_over, layer_of, layers_of, options_of, tool_names
-from wm_plugin.worlds.wrappers.control.config import ControlConfig
+from wm_plugin.worlds.wrappers.control.config import FIELD, ControlConfig
 from wm_plugin.worlds.wrappers.control.episode import ControlEpisode, Plan
 
 
@@ -42,7 +42,7 @@ def controlled(environment: type, config: ControlConfig | Mapping[str, Any]) -> 
         UserError: the config does not fit, or names a tool that the environment does not have; or evaluations are to be
             perturbed that a simulated world leaves to the real one.
     """
-    made = ControlConfig.from_mapping(config)
+    made = ControlConfig.read(config, FIELD)
     made.check_tools(tool_names(environment), environment.__name__)
     layers = layers_of(environment) if made.evaluation else ()
     if any(kind.is_simulated and options.evaluation == "real" for kind, options, _ in layers):

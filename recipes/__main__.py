@@ -1,0 +1,3 @@
+from wm_plugin.recipes import page
+
+print(page(), end="")

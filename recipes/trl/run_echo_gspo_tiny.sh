@@ -1,5 +1,0 @@
-#!/usr/bin/env bash
-# ECHO on GSPO, tiny, on PROCESSES CPU processes (1). Further arguments override the YAML: ./run_echo_gspo_tiny.sh --max_steps 5
-set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/../pipelines/trl_tiny.sh"
-exec "${launch[@]}" -m wm_plugin.trl.train --config "$recipes/trl/echo_gspo_tiny.yaml" "$@"

@@ -1,0 +1,65 @@
+"""Episodes in TRL's trainer, whose policy says what a test wants."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from datasets import Dataset
+
+from support.on_trl import config, make_model, make_tokenizer
+from support.played import Played
+from wm_plugin.hosting.config import RunConfig
+from wm_plugin.trl import WorldModelGRPOTrainer
+from wm_plugin.worlds.wrappers.tags import actions_of
+
+
+class Speaker(WorldModelGRPOTrainer):
+    """Each completion of a step says its own turns, one after the other."""
+
+    script: Sequence[Sequence[str]] = ()
+
+    def _generate_single_turn(self, prompt_ids: Any, *_: Any, **__: Any) -> Any:
+        if not hasattr(self, "running"):
+            self.running = dict(enumerate(map(iter, self.script)))
+            self.rows = list(self.running)
+        else:  # the host asks those that called, in their order
+            self.rows = [row for row in self.rows if self.acts[row]]
+        turns = {row: next(self.running[row]) for row in self.rows}
+        self.acts = {row: "</tool_call>" in turn or actions_of(turn) is not None for row, turn in turns.items()}
+        return [self.processing_class(f"{turn}<|im_end|>").input_ids for turn in turns.values()], None
+
+    def _calculate_rewards(self, *args: Any, **kwargs: Any) -> Any:
+        found = super()._calculate_rewards(*args, **kwargs)
+        self.outcomes, self.completions = found.nansum(dim=1).tolist(), args[2]
+        return found
+
+    def _log_episodes(self) -> None:
+        read = [[one["content"] for one in messages if one["role"] == "tool"] for messages in self.completions]
+        self.played = [Played(*parts) for parts in zip(read, self.outcomes, self._wm_episodes, strict=True)]
+        super()._log_episodes()
+
+
+def play(
+    run: Mapping[str, Any], script: Sequence[Sequence[str]], columns: Mapping[str, Any], *, training: bool = True
+) -> list[Played]:
+    """Play episodes together in one batch: each says its turns of the script."""
+    tokenizer = make_tokenizer()
+    rows = Dataset.from_list([{"prompt": [{"role": "user", "content": "Go."}], **columns}] * len(script))
+    trainer = Speaker(
+        model=make_model(tokenizer),
+        args=config(
+            gradient_accumulation_steps=1,
+            max_steps=1,
+            max_completion_length=3000,
+            num_generations=len(script),
+            num_generations_eval=len(script),
+            per_device_train_batch_size=len(script),
+            per_device_eval_batch_size=len(script),
+        ),
+        train_dataset=rows,
+        eval_dataset=rows.select([0]),
+        processing_class=tokenizer,
+        environment_factory=RunConfig.read(run).factory,
+    )
+    trainer.script = script
+    trainer.train() if training else trainer.evaluate()
+    return trainer.played

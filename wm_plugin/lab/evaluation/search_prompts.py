@@ -1,0 +1,133 @@
+"""A search for prompts from a file of transitions to a folder with the family, its scores and the test's predictions."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from wm_plugin.client.answers import Model
+from wm_plugin.data.outputs import check_apart, files_in
+from wm_plugin.data.predictions import Repeatable
+from wm_plugin.data.prompts import load
+from wm_plugin.data.scores import NO_MODEL, real_valued, reward_arguments
+from wm_plugin.data.transitions import transitions_in
+from wm_plugin.errors import UserError
+from wm_plugin.lab.evaluation.proposals import load_styles
+from wm_plugin.options import Number, Options, Whole, option
+from wm_plugin.untrusted import loads
+
+NAME = "search-prompts"
+
+
+class SearchOptions(Options):
+    """How prompts are searched."""
+
+    prompts: str = option(
+        "rwml, word2world, a domain (mcp, search, ...), or your own file: its tag, fields and texts stay."
+    )
+    variant: str | None = option(
+        "The variant of --prompts that the search starts from (default: the first one of RL).", default=None
+    )
+    styles: str | None = option(
+        "A file with styles of your own, as NAME: TEXT (default: twelve that come with this package).", default=None
+    )
+    rounds: Whole = option("Rounds of proposals.", default=10, ge=1)
+    examples: Whole = option("Wrong predictions that the proposer is shown.", default=4, ge=1)
+    limit: Whole = option("Transitions of the search, and of the test.", default=100, ge=1)
+    test_share: Number = option("Share of the tasks that is kept for the test.", default=0.5, ge=0, le=1)
+    direct: bool = option("Ask for predictions without reasoning, as wm lab prompts --direct.", default=False)
+    world_context: bool | None = option(
+        "Show the world model the hidden state that rollouts carry (default: for word2world alone).", default=None
+    )
+    reward: str = option("The score: rouge, word_f1, rubric, rwml, ..., or package.module:NAME.", default="rouge")
+    reward_args: str = option("Its arguments as JSON, such as the server of a judge.", default="{}")
+    embedding_model: str | None = option("The embedding model of the rewards rwml and embedding.", default=None)
+    embedding_server: str | None = option(
+        "A server that has the embedding model (default: load it in this process).", default=None
+    )
+    seed: Whole = option("Seed of all draws.", default=0)
+
+
+def search_prompts(
+    source: str | Path,
+    out: Path,
+    models: Callable[[], tuple[Model, Model]],
+    subject: str,
+    options: SearchOptions,
+    *,
+    model_folder: str | None = None,
+    watch: Callable[[Iterable[Any]], Iterable[Any]] = iter,
+) -> dict[str, Any]:
+    """Search a family of prompts. Returns the evaluation, with the family's file and stages.
+
+    Args:
+        models: makes the proposer and the world model, once everything else is in order.
+        subject: the world model's name, for the evaluation.
+        model_folder: the world model's folder, which is not written over.
+        watch: passes the rounds through, for a progress bar.
+
+    Raises:
+        UserError: an option does not fit, or the folder is of another search.
+    """
+    # these import torch, and `wm lab search-prompts --help` does not
+    from wm_plugin.lab.evaluation import measures
+    from wm_plugin.lab.evaluation.prompt_family import check_family, write_family
+    from wm_plugin.lab.evaluation.prompt_search import Search, split
+
+    start, styles = load(options.prompts), load_styles(options.styles)
+    arguments = reward_arguments(options.reward, options.reward_args, "--reward-args")
+    family = out / f"{start.name}.yaml"
+    inputs = [source, model_folder, options.prompts, options.styles, options.embedding_model, *files_in(arguments)]
+    outs = {name: out / name for name in (measures.RESULT, measures.ROWS, measures.MANIFEST)}
+    check_apart(inputs, {"--out": family, **outs})
+    proposer, world = models()
+    transitions = Repeatable(lambda: transitions_in(source))
+    held = split(transitions, limit=options.limit, test_share=options.test_share, seed=options.seed)
+    only_tools = all(one.observation.kind == "tool" for one in (*held.search, *held.test))
+    if options.reward == "rwml" and not (options.embedding_model or only_tools):
+        raise UserError(f"not all observations are tools' results: {NO_MODEL}")
+
+    measures.open_folder(out, NAME, subject, str(source))
+    check_family(family)
+    work = out / "work"
+    if "no_verdict" in arguments:  # keep a judge's replies, for which a killed run would pay twice; few may fail
+        arguments = {"cache": str(work / "judge.sqlite"), "max_failure_share": 0.05, **arguments}
+    reward = real_valued(options.reward, options.embedding_model, options.embedding_server, arguments)
+    scored_by = {"reward": options.reward, "reward_args": loads(options.reward_args)}
+    if options.embedding_model:
+        scored_by["embedding_model"] = options.embedding_model
+    variant = options.variant or start.names("rl")[0]
+    own: dict[str, Any] = {
+        "rounds": options.rounds,
+        "examples": options.examples,
+        "seed": options.seed,
+        "thinking": not options.direct,
+        "world_context": start.name == "word2world" if options.world_context is None else options.world_context,
+    }
+    search = Search(start, variant, styles, held, world, proposer, reward, work, settings=scored_by, **own)
+    outcome = search.run(watch)
+    settings = {
+        **scored_by,
+        **own,
+        "prompts": options.prompts,
+        "variant": variant,
+        "styles": list(styles),
+        "transitions": {"search": len(held.search), "test": len(held.test)},
+        "world_model": world.settings,
+        "proposer": proposer.settings,
+        "chosen": {one.style: one.round for one in outcome.chosen},
+    }
+    evaluation = measures.Evaluation(
+        NAME, subject, str(source), settings, outcome.measures, outcome.failures, outcome.notes
+    )
+    found = outcome.prompts
+    if found is not None:
+        write_family(found, outcome.chosen, family)
+    measures.write_rows(outcome.rows, out)
+    measures.write_result(evaluation, out)
+    return {
+        **evaluation.as_dict(),
+        "prompts": None if found is None else str(family),
+        "stages": {} if found is None else found.stages,
+        "asked": {"proposer": outcome.proposed, "world model": outcome.predicted},
+        "ok": found is not None,
+    }

@@ -63,7 +63,7 @@ test-trl: $(TRL)/.done
 	$(call PYTEST,$(TRL)) --host $(FAST)
 
 test-verl: $(VERL)/.done
-	$(call PYTEST,$(VERL)) $(FAST) tests/on_verl
+	$(call PYTEST,$(VERL)) $(FAST) tests/on_verl tests/contract
 
 ## end-to-end runs
 test-slow:
@@ -75,8 +75,8 @@ test-slow-trl: $(TRL)/.done
 
 # then what the core does with verl's release of transformers, which `make test` has tried with TRL's
 test-slow-verl: $(VERL)/.done
-	$(call PYTEST,$(VERL)) $(SLOW) tests/on_verl tests/test_readme.py
-	$(call PYTEST,$(VERL)) --host $(FAST) --ignore tests/on_verl
+	$(call PYTEST,$(VERL)) $(SLOW) tests/on_verl tests/contract tests/test_readme.py
+	$(call PYTEST,$(VERL)) --host $(FAST) --ignore tests/on_verl --ignore tests/contract
 
 ## runs of minutes that show a learning effect, all examples of the tests that make some up, and ten minutes of random attacks
 test-nightly: test-nightly-trl test-nightly-verl test-vllm

@@ -14,11 +14,11 @@ from wm_plugin.client.predict import LocalPredictor
 from wm_plugin.data.prompts import load as load_prompts
 from wm_plugin.data.schema import Action, Call, Observation, Turn
 from wm_plugin.errors import UserError
-from wm_plugin.lab.agents.branches import Branch, LocalImaginer
+from wm_plugin.lab.agents.branches import Branch
 from wm_plugin.lab.agents.imagined_worlds import ControlWorld, OtherWorld, OwnWorld, RealWorld
+from wm_plugin.lab.agents.imaginers import LocalImaginer, ServerImaginer, _read
 from wm_plugin.lab.agents.lookahead import Decision, Decisions, LookAhead, Sampled, decision
 from wm_plugin.lab.agents.lookahead_values import LookAheadConfig, by_first, value_of
-from wm_plugin.lab.agents.server_branches import ServerImaginer, _read
 from wm_plugin.lab.tiny.look_ahead import imagine
 from wm_plugin.lab.tiny.policy import make_tokenizer, transcript
 from wm_plugin.worlds.agents import rollout

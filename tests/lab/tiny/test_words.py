@@ -93,5 +93,5 @@ def test_the_command_writes_a_world_model(files, tmp_path, capsys):
     assert tokenizer.tokenize(f"a{words.HEADER}b")[1] == words.HEADER
     assert (model.config.num_hidden_layers, model.config.hidden_size) == (4, 128)
     assert model.generation_config.eos_token_id == tokenizer.eos_token_id
-    with pytest.raises(UserError, match="--vocabulary is of --words"):
+    with pytest.raises(UserError, match="--vocabulary needs --words"):
         main(["--out", str(tmp_path / "other"), "--vocabulary", "300"])

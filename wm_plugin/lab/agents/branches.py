@@ -20,9 +20,9 @@ from wm_plugin.tokens.chat import Chat
 from wm_plugin.tokens.spans import SpanError
 from wm_plugin.worlds.agents.outcomes import bounded
 
-_PROBES = ("a", "7", "[", "Z")  # begin with different tokens, so that what is before them can be told
+_PROBES = ("a", "7", "[", "Z")  # start with different tokens, so that the common prefix is the opening
 _SENTINEL = "wmResult{}Qz7"
-_MOST = 1024  # openings and closings that are remembered: names of tools come from policies
+_MOST = 1024  # cached openings and closings: policies can make up any number of tool names
 
 
 class Branch:
@@ -30,11 +30,11 @@ class Branch:
 
     Attributes:
         state: the real episode so far.
-        action: the last one, which nothing has followed yet.
-        stopped: by the policy, with an action without a call. `over` is by the world.
-        turns: imagined, each with what followed it.
-        tokens, first_tokens: that the policy generated for it, and for its first action.
-        trouble: why it ended, if something failed.
+        action: the latest action, without its results yet.
+        stopped: the policy ended it with an action without a call; `over`: the world ended it.
+        turns: imagined turns with their results.
+        tokens, first_tokens: tokens that the policy generated for it, and for its first action.
+        trouble: why it failed, if it did.
     """
 
     def __init__(self, state: Trajectory, seed: int, limit: int) -> None:
@@ -46,8 +46,8 @@ class Branch:
         self.over = self.won = self.stopped = False
         self.logp: float | None = None
         self.tokens, self.first_tokens, self.trouble = 0, 0, ""
-        self.pending: list[int] = []  # sampled, and not yet read by the model
-        self.first, self.first_ids = Action(), list[int]()  # the tokens are known of a policy in this process
+        self.pending: list[int] = []  # sampled but not yet fed to the model
+        self.first, self.first_ids = Action(), list[int]()  # first_ids: only from a policy in this process
 
     @property
     def live(self) -> bool:
@@ -55,14 +55,14 @@ class Branch:
 
     @property
     def trajectory(self) -> Trajectory:
-        """The real and the imagined turns."""
+        """The real turns, then the imagined ones."""
         return self.state.model_copy(update={"turns": (*self.state.turns, *self.turns)})
 
     def act(self, action: Action) -> None:
         if not self.turns:
             self.first, self.first_tokens = action, self.tokens
         self.action = action
-        self.stopped = not action.calls  # which ends an episode, and is no end that the world predicts
+        self.stopped = not action.calls  # ends the episode, but the world did not
 
     def observe(self, observations: Sequence[Observation], *, over: bool, won: bool, reward: float) -> None:
         self.turns.append(Turn(action=self.action, observations=tuple(observations)))
@@ -86,56 +86,55 @@ class Branch:
 
 
 def write_first(action: Action) -> str:
-    """An action as a text by which equal ones are told: its calls, without what is thought and said beside them."""
+    """Write an action as a text that is equal for equal actions: its calls, or its text if it has none."""
     if not action.calls:
         return f"text: {action.text.strip()}"
     return "\n".join(map(write_call, action.calls))
 
 
 def branches_of(state: Trajectory, seed: int, count: int, limit: int) -> list[Branch]:
-    """So many branches of a state. The first has the same luck, however many there are."""
+    """Return `count` branches of a state. The first one's seed does not depend on `count`."""
     return [Branch(state, seed_of(f"{seed}/{number}"), limit) for number in range(count)]
 
 
 class Imaginer(Protocol):
-    """A policy that imagines. One call of `begin` at a time."""
+    """A policy that imagines. It works on the branches of its latest `begin` only.
 
-    own: bool  # it can predict results itself
+    Attributes:
+        own: it can predict results itself.
+        at_once: how many episodes it imagines together.
+        settings: which model it is, as JSON values.
+        sampling: how it samples actions, as JSON values.
+    """
+
+    own: bool
     batched: bool
 
     @property
-    def at_once(self) -> int:
-        """Episodes that are imagined together."""
-        ...
-
+    def at_once(self) -> int: ...
     @property
-    def settings(self) -> dict[str, Any]:
-        """Which model it is, as JSON values."""
-        ...
-
+    def settings(self) -> dict[str, Any]: ...
     @property
-    def sampling(self) -> dict[str, Any]:
-        """How its actions are sampled."""
-        ...
+    def sampling(self) -> dict[str, Any]: ...
 
     def begin(self, branches: Sequence[Branch], *, go_on: bool) -> None:
-        """The first action of each branch; those of a state stand together. `go_on`: they will be continued."""
+        """Sample each branch's first action; a state's branches are neighbours. `go_on`: the branches will continue."""
         ...
 
     def predict(self, branches: Sequence[Branch]) -> list[list[str]]:
-        """What the policy says of each call of the branches' actions."""
+        """Predict the result of each call in the branches' actions."""
         ...
 
     def act(self, branches: Sequence[Branch]) -> None:
-        """The next action of branches whose last turn has its observations."""
+        """Sample the next action of branches whose latest turn has its results."""
         ...
 
 
 class ResultTexts:
-    """The template's text around results.
+    """Where results begin and end in a rollout, for a model that predicts them.
 
     Args:
-        chat: a tokenizer with the template that the policy was trained with.
+        chat: a tokenizer with the chat template that the policy was trained with.
     """
 
     def __init__(self, chat: Chat) -> None:
@@ -145,12 +144,12 @@ class ResultTexts:
 
     @cached_property
     def digest(self) -> str:
-        """Of the tokenizer's words and the template: other ones make other prompts."""
+        """A digest of the tokenizer's vocabulary and the template, which determine the prompts."""
         words = sorted(self.chat.tokenizer.get_vocab().items())
         return hashlib.sha256(json.dumps([self.chat.template, words], default=str).encode()).hexdigest()[:16]
 
     def block(self, tools: Sequence[str], contents: Sequence[str]) -> list[int]:
-        """The tokens of a turn's results, and of the header of the turn after them.
+        """Return the tokens of a turn's results and of the next turn's header.
 
         Raises:
             UserError: the template gives no exact tokens.
@@ -161,11 +160,7 @@ class ResultTexts:
             raise UserError(str(error)) from error
 
     def opening(self, tools: tuple[str, ...], said: Sequence[str]) -> list[int]:
-        """The tokens of a turn's results before the content of the next one, which stands after those that are said.
-
-        Raises:
-            UserError: the template gives no exact tokens.
-        """
+        """Return the tokens of a turn's results up to the content of the one after those in `said`."""
         key = (tools, *said)
         if key not in self._openings:
             if len(self._openings) >= _MOST:
@@ -178,7 +173,7 @@ class ResultTexts:
         return self._openings[key]
 
     def closing(self, tools: tuple[str, ...], index: int) -> tuple[str, str]:
-        """What the template writes after a result: white space, and the text by which one knows that the result has ended."""
+        """Return the white space that the template writes after a result, and the text that marks its end."""
         if (tools, index) not in self._closings:
             if len(self._closings) >= _MOST:
                 self._closings.clear()
@@ -193,7 +188,7 @@ class ResultTexts:
         return self._closings[tools, index]
 
     def content(self, text: str, tools: tuple[str, ...], index: int) -> str:
-        """A result without the template's text after it."""
+        """Return a result without the template's text after it."""
         before, ending = self.closing(tools, index)
         text = text[: text.index(ending)] if ending and ending in text else text
         return text.removesuffix(self.chat.tokenizer.eos_token or "").removesuffix(before)

@@ -16,17 +16,17 @@ from wm_plugin.tokens.chat import Chat, plain_messages
 from wm_plugin.worlds.agents.policies import LocalPolicy, read_action, with_mappings
 
 NO_TOKENIZER = (
-    "a chat server writes an assistant's turns and no results: for the policy's own predictions give --tokenizer, and the server "
-    "must have /v1/completions; or name another world model (--world-model, --world-server)"
+    "a chat server writes only an assistant's turns: for the policy's own predictions give --tokenizer, and the server must have "
+    "/v1/completions; or name another world model (--world-model, --world-server)"
 )
 
 
 class LocalImaginer:
-    """A model in this process. Branches of a state share the work on it, and go on from the cache.
+    """A model in this process. A state's branches share its prompt's cache and continue from it.
 
     Args:
-        predictor: the policy; its own temperature and limit of tokens are not used.
-        chat_template: that the trainer takes in the place of the tokenizer's own.
+        predictor: the policy; its temperature and token limit are not used.
+        chat_template: replaces the tokenizer's own, as in the trainer.
     """
 
     own, batched = True, True
@@ -38,8 +38,8 @@ class LocalImaginer:
         pad = predictor.tokenizer.pad_token_id
         self._decoder = Decoder(predictor.model, 0 if pad is None else pad)
         self._ends = frozenset(predictor.ends)
-        self._rows: list[Branch] = []  # of the decoder
-        self._mark = 0  # columns that hold what was acted, without the last token of each action
+        self._rows: list[Branch] = []  # the decoder's rows
+        self._mark = 0  # the decoder's columns up to the actions, without each action's last token
 
     @property
     def at_once(self) -> int:
@@ -76,7 +76,7 @@ class LocalImaginer:
         for start in range(0, len(waiting), size):
             chunk = waiting[start : start + size]
             used = {id(one.state): places[id(one.state)] for one in chunk}
-            if not go_on:  # of many draws few go on, and those of a state stand together
+            if not go_on:  # few of many draws are unfinished; a state's are neighbours
                 self._decoder.start([prompts[place] for place in used.values()])
             rows = places if go_on else {key: row for row, key in enumerate(used)}
             self._decoder.select([rows[id(one.state)] for one in chunk])
@@ -94,16 +94,16 @@ class LocalImaginer:
         self._read(branches, [texts[id(one)] for one in branches], prompts, places)
 
     def prompt_ids(self, state: Trajectory) -> list[int]:
-        """The tokens of an episode so far, which end where the policy's turn begins."""
+        """Return the tokens of an episode so far, up to where the policy's turn begins."""
         return self._policy.prompt_ids(state)
 
     def _first_tokens(self, groups: Sequence[Sequence[Branch]]) -> None:
-        """Draw the first token of every branch from its state's distribution, which is computed once."""
+        """Draw each branch's first token; each state's distribution is computed once."""
         import torch
 
         for place, group in enumerate(groups):
-            luck = torch.tensor([[one.draw.random() if self.config.temperature else 0.0 for one in group]])
-            tokens, logps = pick(self._decoder.logits[place : place + 1], luck, self.config.temperature)
+            draws = torch.tensor([[one.draw.random() if self.config.temperature else 0.0 for one in group]])
+            tokens, logps = pick(self._decoder.logits[place : place + 1], draws, self.config.temperature)
             for one, token, logp in zip(group, tokens[0].tolist(), logps[0].tolist(), strict=True):
                 one.pending, one.logp = [token], logp
 
@@ -126,7 +126,7 @@ class LocalImaginer:
             one.act(known[key])
 
     def _keep(self, branches: Sequence[Branch]) -> None:
-        """Leave the rows of other branches, and go back to where the actions end."""
+        """Drop the rows of other branches, and cut the columns back to where the actions end."""
         if len(branches) != len(self._rows):
             places = {id(one): place for place, one in enumerate(self._rows)}
             self._decoder.select([places[id(one)] for one in branches])
@@ -210,12 +210,12 @@ class LocalImaginer:
 
 
 class ServerImaginer:
-    """A policy behind a server.
+    """A policy behind a server. Its chat gives actions; a raw prompt that ends where a result begins gives predicted results.
 
     Args:
-        server: with the temperature and the limit of tokens of its actions.
-        tokenizer: of the policy; None: it cannot predict results itself.
-        logprobs: ask for log-probabilities of its actions.
+        server: with the temperature and the token limit of actions.
+        tokenizer: the policy's, without which it cannot predict results.
+        logprobs: ask for log-probabilities of actions.
     """
 
     batched = False
@@ -271,11 +271,7 @@ class ServerImaginer:
             branch.act(action)
 
     def predict(self, branches: Sequence[Branch]) -> list[list[str]]:
-        """As `Imaginer.predict`; a branch whose call failed has trouble.
-
-        Raises:
-            UserError: the server takes no raw prompts.
-        """
+        """Predict results; a branch whose request fails gets trouble. Raises UserError if the server takes no raw prompts."""
         if self._results is None:
             raise UserError(NO_TOKENIZER)
         texts: list[list[str]] = [[] for _ in branches]
@@ -287,8 +283,8 @@ class ServerImaginer:
                 first = answers[0]
                 assert isinstance(first, Failure)
                 raise UserError(
-                    f"{self.server.base_url}/completions takes no prompts of token ids ({first.message}), which the policy's own "
-                    "predictions need; name a world model instead (--world-model, --world-server)"
+                    f"{self.server.base_url}/completions does not accept prompts of token ids ({first.message}), so the policy "
+                    "cannot predict results itself; name a world model instead (--world-model, --world-server)"
                 )
             for place, answer in zip(asked, answers, strict=True):
                 branch = branches[place]
@@ -318,7 +314,7 @@ class ServerImaginer:
         return body
 
     def _before(self, branch: Branch) -> list[int]:
-        """The tokens of an episode to the end of the action, after which the template writes results."""
+        """Return the tokens of an episode up to the end of the action."""
         assert self._results is not None
         whole, writer = branch.trajectory, self._results.chat
         messages = plain_messages(chat(whole.context, (*whole.turns, Turn(action=branch.action))))
@@ -342,7 +338,7 @@ def _read(answer: Any) -> tuple[Action, int, float | None]:
     choice = answer["choices"][0]
     content = (choice.get("logprobs") or {}).get("content")
     logp = sum(float(one["logprob"]) for one in content) if content else None
-    if logp is not None and not math.isfinite(logp):  # of which no maximum can be taken
+    if logp is not None and not math.isfinite(logp):  # would break best-of-n's maximum
         logp = None
     return read_action(choice["message"]), _tokens(answer), logp
 
@@ -350,11 +346,11 @@ def _read(answer: Any) -> tuple[Action, int, float | None]:
 def _read_text(answer: Any) -> tuple[str, int]:
     text = answer["choices"][0]["text"]
     if not isinstance(text, str):
-        raise TypeError("the continuation is no text")
+        raise TypeError("the continuation is not a text")
     return text, _tokens(answer)
 
 
 def _tokens(answer: Any) -> int:
-    """Of the answer; 0 where the server does not count them."""
+    """Return the answer's length in tokens; 0 if the server does not say."""
     count = (answer.get("usage") or {}).get("completion_tokens")
     return count if type(count) is int and 0 <= count < 1 << 30 else 0

@@ -77,7 +77,7 @@ def run_demo(
 ) -> dict[str, Any]:
     """Run the demo on one CPU thread and write `report.html` and `result.json` into `out`.
 
-    For `wm eval` it also writes the policies (`policies/start`, `policies/coeff_0`, `policies/coeff_1`, for `from_pretrained`) and
+    For `wm eval` it also writes the policies (`policies/start`, `policies/coeff_0`, `policies/coeff_1`), and
     the episodes on which `env_nll` and `exact` are measured (`held_out.jsonl`).
 
     Args:
@@ -108,10 +108,8 @@ def run_demo(
         check_derived(out / name, lambda _: _is_ours(out), "what a demo writes", "name another folder with --out")
     check_outputs(out / "held_out.jsonl")
     policies = {name: out / POLICIES / name for name in (START, *map(_folder_of, COEFFS))}
-    for folder in (out / POLICIES, *policies.values()):
-        if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-            raise UserError(f"{folder}: is a link or a file; name another folder with --out")
     for folder in policies.values():
+        check_folder(folder)
         check_out(folder, MARK, "a policy of the demo")
     began = time.process_time()
     with _quiet():

@@ -29,7 +29,7 @@ def is_training(call):
 
 def steps(calls):
     """The calls of `wm`, without the program."""
-    return [call[3:] for call in calls if call[:3] == ["python", "-m", "wm_plugin.cli.main"]]
+    return [call[3:] for call in calls if call[:3] == ["python", "-m", "wm_plugin"]]
 
 
 def test_the_page_is_what_the_files_say():
@@ -217,7 +217,7 @@ def test_several_domains_are_one_training(host, tmp_path):
     for part in ("train", "test"):
         files = [f"runs/agentworld/{domain}/data/{part}.{end}" for domain in ("mcp", "os")]
         out = f"runs/agentworld/data/{part}.{end}"
-        assert ["data", "mix", *files, "--count", "all", "--out", out] in called
+        assert ["lab", "mix", *files, "--count", "all", "--out", out] in called
         assert set(files) <= {value(call, "--out") for call in built}
     assert "runs/agentworld/data" in last or "data.train_files=runs/agentworld/data/train.parquet" in last
 

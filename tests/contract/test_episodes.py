@@ -191,6 +191,7 @@ FLY = call("fly", direction="R; R")
                 ([BAD, GOOD, "x"], 2 / 3 - 0.1),
                 ([GOOD, *moves("R"), "x"], 1.0),
                 ([FLY, "x"], -0.1),
+                (["<tool_call>{</tool_call>"], -0.1),  # does not parse
                 ([BAD + BAD, GOOD, "x"], 2 / 3 - 0.1),  # one answer, however many calls fail
                 ([BAD + GOOD, "x"], 1.0),  # one of its calls is an action
                 ([GOOD, BAD, "x"], 1.0),  # after the end

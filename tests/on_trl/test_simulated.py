@@ -13,7 +13,6 @@ from support.world_models import RealWorld
 from wm_plugin import EchoConfig
 from wm_plugin.errors import UserError
 from wm_plugin.trl import WorldModelGRPOTrainer
-from wm_plugin.worlds.from_file import dataset_rows
 from wm_plugin.worlds.kit.protocol import tool_methods
 from wm_plugin.worlds.worlds import load
 from wm_plugin.worlds.wrappers.rewarded import rewarded
@@ -105,16 +104,6 @@ def test_with_a_perfect_world_model_it_is_the_training_in_the_real_world(server,
     assert server.most_at_once > 2  # completions of a batch are asked about together
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("where", "lost"), [("real", False), ("simulated", True)])
-def test_evaluations_play_where_the_config_says(server, where, lost):
-    model = simulated(GRID.environment, {"url": server.base_url, "model": "world", "evaluation": where})
-    trainer = train(model, server.rows, eval_strategy="steps", eval_steps=1, num_generations_eval=2)
-    evaluations = [row for row in trainer.state.log_history if "eval_loss" in row]
-    assert len(evaluations) == STEPS
-    assert all(("eval_wm/env/lost" in row) is lost for row in evaluations)
-
-
 SERVER = {"url": "http://localhost:1/v1", "model": "w"}
 
 
@@ -138,42 +127,3 @@ def test_a_config_file_says_which_worlds_are_simulated():
 def test_a_mistake_in_a_config_is_one_line(environment, simulation, message):
     with pytest.raises(UserError, match=message.replace("[", r"\[")):
         _environment(environment, simulation=simulation)
-
-
-DESK = {
-    "instruction": "Move a box on a shelf.",
-    "tools": [
-        {
-            "name": "move",
-            "description": "Move the box.",
-            "parameters": {
-                "type": "object",
-                "properties": {"direction": {"type": "string", "description": "Where to."}},
-                "required": ["direction"],
-            },
-        }
-    ],
-    "initial_state": "The box is on the left.",
-    "world_context": "The shelf is long.",
-    "tasks": [{"query": "Move it to the right.", "id": "a"}, {"query": "Move it up.", "id": "b"}],
-}
-
-
-def test_a_world_that_is_a_file_is_trained_on(tmp_path):
-    path = tmp_path / "shelf.yaml"
-    path.write_text(yaml.safe_dump(DESK))
-    rows = dataset_rows(4, path=str(path))
-    with OpenAIServer(lambda body: "It has moved. [SUCCESS]" if '"U"' in str(body["messages"][-1]) else "Hm.") as asked:
-        trainer = train(_environment(str(path), simulation={"url": asked.base_url, "model": "w"}), rows)
-    logs = [row for row in trainer.state.log_history if "loss" in row]
-    assert len(logs) == STEPS
-    assert all(
-        row["wm/env/lost"] < 1 and row["wm/env/simulation/requests"] > 0 for row in logs
-    )  # two calls need headings
-    assert {0.0, 1.0} == {reward for rewards in trainer.rewards for reward in rewards}
-    assert all(row["echo/tool/move/tokens"] > 0 for row in logs)
-    system = asked.bodies[0]["messages"][0]["content"]
-    for text in (DESK["initial_state"], DESK["world_context"], "Move the box."):
-        assert text in system
-    with pytest.raises(UserError, match="has tools and no world behind them; add simulation"):
-        _environment(str(path))

@@ -1,6 +1,5 @@
 """WMAct's text protocol in TRL's trainer: what is read, what is shown, which tokens are whose, and what the reward is."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,6 @@ from wm_plugin.trl import WorldModelGRPOTrainer, train
 from wm_plugin.trl.tags import reader
 from wm_plugin.worlds.maze import MazeEnvironment
 from wm_plugin.worlds.taxi import TaxiEnvironment
-from wm_plugin.worlds.wrappers.annealing import TurnBudget
 from wm_plugin.worlds.wrappers.rewarded import rewarded
 from wm_plugin.worlds.wrappers.tags import REMINDER, in_tags
 
@@ -28,14 +26,6 @@ pytestmark = pytest.mark.skipif(Version(trl.__version__) < Version("1.8"), reaso
 
 BOARD = "#####\n#A.G#\n#####"
 REWARDED = rewarded(MazeEnvironment, rescale=True)
-
-
-def called(**arguments):
-    return f"<tool_call>\n{json.dumps({'name': 'move', 'arguments': arguments})}\n</tool_call>"
-
-
-BAD, GOOD = called(wrong=1), called(direction="R; R")
-FLY = GOOD.replace("move", "fly")
 
 
 class Speaker(WorldModelGRPOTrainer):
@@ -127,15 +117,6 @@ def test_answers_act_and_observations_are_the_users():
 @pytest.mark.parametrize(
     ("limit", "expected"),
     [
-        (
-            None,
-            [
-                ([says("fly"), says("move right; move right"), "done"], 2 / 3 - 0.1),
-                (["I give up"], -0.1),
-                ([says("fly"), "I give up"], -0.1),
-                ([says("move right; move right"), "done"], 1.0),
-            ],
-        ),
         (1, [([says("move right"), "done"], 0.0)] * 2),
         (2, [([says("move right"), "done"], -0.1)] * 2),
     ],
@@ -143,40 +124,6 @@ def test_answers_act_and_observations_are_the_users():
 def test_an_answer_without_an_action_costs_an_invalid_action(limit, expected):
     """Each completion of one step; the host logs their mean."""
     trainer = speaker([turns for turns, _ in expected], in_tags(REWARDED), max_tool_calling_iterations=limit)
-    assert trainer.rewards == pytest.approx([reward for _, reward in expected])
-    assert rewards(trainer) == pytest.approx(sum(reward for _, reward in expected) / len(expected))
-
-
-def test_a_turn_of_the_reward_is_a_turn_of_the_budget_and_of_what_is_logged():
-    """An answer without an action, too; on verl the same episodes have the same figures."""
-    counts = {"rescale": False, "format_penalty": 0.0, "turn_penalty": 1.0, "action_penalty": 0.01}
-    script = [
-        ["I give up"],
-        [says("fly"), "I give up"],
-        [says("move left"), says("move right"), "I give up"],
-        [says("move right; move right"), "done"],
-    ]
-    budget = TurnBudget(5, 1)
-    trainer = speaker(script, in_tags(rewarded(MazeEnvironment, **counts)), turn_budget=budget)
-    assert trainer.rewards == pytest.approx([-1.01, -2.02, -3.03, 1 - 1.02])
-    (step,) = [row for row in trainer.state.log_history if "reward" in row]
-    assert (step["wm/env/turns"], step["wm/env/actions"], step["wm/env/invalid_share"]) == (7 / 4, 8 / 4, 4 / 8)
-    assert (step["wm/turn_budget"], budget.turns) == (5, 3)
-
-
-def test_so_it_does_with_tool_calls():
-    expected = [
-        (["no call"], -0.1),
-        ([called(wrong=1), "x"], -0.1),
-        ([called(wrong=1), called(direction="R; R"), "x"], 2 / 3 - 0.1),
-        ([called(direction="R; R"), called(direction="R"), "x"], 1.0),
-        ([called(direction="R; R").replace("move", "fly"), "x"], -0.1),
-        ([BAD + BAD, GOOD, "x"], 2 / 3 - 0.1),  # one answer, however many calls fail
-        ([BAD + GOOD, "x"], 1.0),  # one of its calls is an action
-        ([GOOD, BAD, "x"], 1.0),  # after the end
-        ([FLY, GOOD, FLY, "x"], 2 / 3 - 0.1),
-    ]
-    trainer = speaker([turns for turns, _ in expected], REWARDED)
     assert trainer.rewards == pytest.approx([reward for _, reward in expected])
     assert rewards(trainer) == pytest.approx(sum(reward for _, reward in expected) / len(expected))
 

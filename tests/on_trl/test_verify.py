@@ -86,25 +86,6 @@ def test_a_training_where_every_check_passes_is_the_one_without_checks():
     assert server.most_at_once > 2  # completions of a batch are asked about together
 
 
-def test_the_agent_reads_refusals_and_the_world_model_does_not():
-    with OpenAIServer(lambda body: "You are not there.>") as server:
-        trainer, log = train(made(server))
-    results = [
-        [message["content"] for message in completion if message["role"] == "tool"]
-        for batch in trainer.completions
-        for completion in batch
-    ]
-    refused = [sum(text == REFUSAL for text in texts) for texts in results]
-    assert refused == [min(3, len(texts)) for texts in results]  # the budget; after it actions go out
-    assert log["wm/env/verify/refused"] == log["wm/env/verify/checks"] == pytest.approx(sum(refused) / len(refused))
-    assert log["wm/env/verify/spent"] == pytest.approx(
-        sum(map(len, results)) / len(results) - log["wm/env/verify/checks"]
-    )
-    silent = [port.unanswered for port in trainer._wm_rollouts.ports]  # "I stop." counts as an action
-    assert log["wm/env/actions"] == pytest.approx(log["wm/env/verify/spent"] + sum(silent) / len(silent))
-    assert REFUSAL not in json.dumps(server.bodies)
-
-
 def test_a_server_that_refuses_the_key_ends_the_run():
     with OpenAIServer(faults=lambda number: "401") as server, pytest.raises(UserError, match="status 401"):
         train(made(server))

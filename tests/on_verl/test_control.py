@@ -30,38 +30,14 @@ def tokenizer():
     return make_tokenizer()
 
 
-@pytest.mark.parametrize(
-    ("control", "row", "failing"),
-    [
-        (FAILS, {TRAINING: 1.0}, True),
-        (FAILS, {TRAINING: 0.0}, False),  # the first factor of a curriculum
-        (FAILS, {}, False),  # a validation
-        (FAILS | {"evaluation": True}, {}, True),
-        (None, {}, False),
-    ],
-)
-def test_what_the_policy_reads(tokenizer, control, row, failing):
+@pytest.mark.parametrize(("strength", "failing"), [(1.0, True), (0.0, False)])
+def test_a_step_s_factor_decides_what_the_policy_reads(tokenizer, strength, failing):
     said = [*[call("say", text=f"hi {number}") for number in range(3)], "end"]
-    output = rollout(tokenizer, said, {"environment": ROOMS, "control": control}, row=row, response_length=2000)
-    text = tokenizer.decode(output.response_ids)
-    assert ("hi 0\n</tool_response>" in text) is True
-    assert ("hi 1\n</tool_response>" in text) is not failing
-    assert (ERRORS["timeout"][0] in text) is failing
-    info = output.extra_fields[INFO]
-    assert info["calls"] == 2 + (not failing)  # what failed did not reach the world
-    assert info.get("control/error") == (
-        1.0 if failing else None if not row.get(TRAINING) and control != FAILS else info.get("control/error")
-    )
-
-
-def test_calls_of_one_turn(tokenizer):
-    control = {"perturbations": [{"name": "partial", "of": "calls", "rate": 0.999}]}
-    said = [call("say", text="one") + call("say", text="two"), call("say", text="three"), "end"]
     output = rollout(
-        tokenizer, said, {"environment": ROOMS, "control": control}, row={TRAINING: 1.0}, response_length=2000
+        tokenizer, said, {"environment": ROOMS, "control": FAILS}, row={TRAINING: strength}, response_length=2000
     )
-    assert output.extra_fields[INFO]["calls"] == 2
-    assert output.extra_fields[INFO]["control/partial"] == 1
+    assert (ERRORS["timeout"][0] in tokenizer.decode(output.response_ids)) is failing
+    assert output.extra_fields[INFO]["calls"] == 2 + (not failing)  # what failed did not reach the world
 
 
 def wm(**fields):

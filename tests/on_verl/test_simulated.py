@@ -1,7 +1,6 @@
 """Simulated worlds on verl: the world model is asked for all episodes at once, and a perfect one is the real world."""
 
 import asyncio
-import json
 import random
 import time
 from contextlib import nullcontext
@@ -17,10 +16,9 @@ from support.perfect import perfect, settings
 from support.run_on_verl import run_recipe, walking_policy
 from wm_plugin.errors import UserError
 from wm_plugin.verl.config import read_config
-from wm_plugin.verl.names import INFO, ORIGINS, TRAINING
+from wm_plugin.verl.names import INFO, TRAINING
 from wm_plugin.verl.trainer import WorldModelTrainerMixin
 from wm_plugin.worlds import grid
-from wm_plugin.worlds.from_file import dataset_rows
 
 ROWS = grid.dataset_rows(6, seed=3)
 BOARD = {"raw_prompt": ROWS[0]["prompt"], "extra_info": {"board": ROWS[0]["board"]}}
@@ -60,31 +58,6 @@ def play(tokenizer, wm, some, said=turns):
     return asyncio.run(run())
 
 
-def test_a_perfect_world_model_is_the_real_world_token_by_token(tokenizer, server):
-    real = play(tokenizer, {"environment": "grid"}, rows())
-    simulated = play(tokenizer, {"environment": "grid", "simulation": settings(server)}, rows(**{TRAINING: 1.0}))
-    for one, other in zip(real, simulated, strict=True):
-        assert tokenizer.decode(one.response_ids) == tokenizer.decode(other.response_ids)
-        assert one.prompt_ids == other.prompt_ids
-        assert one.response_mask == other.response_mask
-        assert one.reward_score == other.reward_score
-        assert one.extra_fields[ORIGINS] == other.extra_fields[ORIGINS]
-        same = {name: other.extra_fields[INFO].get(name) for name in one.extra_fields[INFO]}
-        assert same == one.extra_fields[INFO]
-        assert other.extra_fields[INFO]["simulation/requests"] + other.extra_fields[INFO]["simulation/cached"] > 0
-    assert {output.reward_score for output in real} == {0.0, 1.0}
-
-
-def test_validations_are_in_the_real_world_unless_the_config_says_otherwise(tokenizer, server):
-    before = len(server.bodies)
-    (real,) = play(tokenizer, {"environment": "grid", "simulation": settings(server)}, rows()[:1])
-    assert len(server.bodies) == before
-    assert "simulation/requests" not in real.extra_fields[INFO]
-    wm = {"environment": "grid", "simulation": settings(server, evaluation="simulated", cache=False)}
-    (simulated,) = play(tokenizer, wm, rows()[:1])
-    assert len(server.bodies) - before == simulated.extra_fields[INFO]["simulation/requests"] > 0
-
-
 def test_of_several_worlds_some_are_simulated(tokenizer, server):
     wm = {"environment": {"real": "grid", "sim": "grid"}, "simulation": settings(server, worlds=["sim"], cache=False)}
     some = [{**row, TRAINING: 1.0} for row in rows()[:2]]
@@ -118,25 +91,6 @@ def test_episodes_ask_at_the_same_time_and_nobody_waits_for_another(tokenizer):
     assert server.most_at_once >= count * 0.8
     assert len(server.bodies) == 2 * count
     assert len(beats) > 5  # the loop was free while the server took its time
-
-
-def test_the_policy_hears_what_verl_itself_answered_and_so_does_the_world_model(tokenizer):
-    said = [call("fly"), call("move", direction="U") + call("move", direction="D"), "Done."]
-    with OpenAIServer(lambda body: "....\n....\n....\n...A>") as server:
-        wm = {"environment": "grid", "simulation": settings(server, cache=False)}
-        (output,) = play(tokenizer, wm, [BOARD | {TRAINING: 1.0}], lambda _: list(said))
-    texts = [message["content"] for message in server.bodies[-1]["messages"]]
-    assert any("Unknown function 'fly'" in text for text in texts)
-    assert "Unknown function 'fly'" in tokenizer.decode(output.response_ids)
-
-
-def test_a_world_model_that_is_gone_costs_the_episode_and_is_counted(tokenizer):
-    with OpenAIServer() as server:
-        pass
-    wm = {"environment": "grid", "simulation": settings(server, patience=0.3)}
-    (output,) = play(tokenizer, wm, [BOARD | {TRAINING: 1.0}])
-    assert (output.extra_fields[INFO]["lost"], output.reward_score) == (1.0, 0.0)
-    assert "The world was lost" in tokenizer.decode(output.response_ids)
 
 
 @pytest.mark.parametrize(("lost", "stops"), [(2, False), (3, True)])
@@ -207,31 +161,3 @@ def test_the_table_comes_from_one_command(tmp_path):
     assert (folder / "report.html").exists()
     for arm in ("start", "real", "sim", "controlled", "mixed"):
         assert f"| {arm} |" in (folder / "table.md").read_text()
-
-
-def test_a_world_that_is_a_file_is_played(tokenizer, tmp_path):
-    path = tmp_path / "shelf.yaml"
-    parameters = {
-        "type": "object",
-        "properties": {"direction": {"type": "string", "description": "Where to."}},
-        "required": ["direction"],
-    }
-    tool = {"name": "move", "description": "Move the box.", "parameters": parameters}
-    desk = {"tools": [tool], "initial_state": "The box is on the left.", "tasks": [{"query": "Move it up.", "id": "a"}]}
-    path.write_text(json.dumps(desk))  # JSON is YAML
-    made = [
-        {"raw_prompt": row.pop("prompt"), "extra_info": row, TRAINING: 1.0} for row in dataset_rows(1, path=str(path))
-    ]
-    said = [call("move", direction="L"), call("move", direction="U"), "Done."]
-    with OpenAIServer(lambda body: "Moved. [SUCCESS]" if '"U"' in str(body["messages"][-1]) else "Hm.") as asked:
-        wm = {"environment": str(path), "simulation": {"url": asked.base_url, "model": "w", "api_key_env": None}}
-        (played,) = play(tokenizer, wm, made, lambda _: said)
-    assert played.reward_score == 1.0
-    assert played.extra_fields[INFO]["simulation/requests"] == 2
-    prompt, response = tokenizer.decode(played.prompt_ids), tokenizer.decode(played.response_ids)
-    assert "Move it up.\n\nThe box is on the left." in prompt
-    assert "Move the box." in prompt
-    assert "Hm." in response
-    assert "Moved." in response
-    with pytest.raises(UserError, match="has tools and no world behind them; add simulation"):
-        read_config({"wm": {"environment": str(path)}}).classes()

@@ -16,11 +16,9 @@ from support.run_on_verl import run_recipe
 from support.verl_cpu.script import ENVIRONMENT_VARIABLE
 from support.wmact import GIVES_UP, plans, says
 from wm_plugin.errors import UserError
-from wm_plugin.hosting.figures import summary
 from wm_plugin.verl.data import verl_rows, write
 from wm_plugin.verl.names import ERROR, INFO
 from wm_plugin.worlds.mixture import dataset_rows
-from wm_plugin.worlds.wrappers.annealing import TurnBudget
 from wm_plugin.worlds.wrappers.tags import REMINDER
 
 BOARD = "#####\n#A.G#\n#####"
@@ -33,10 +31,7 @@ def tokenizer(request):
     return make_tokenizer(merges=request.param)
 
 
-BAD, GOOD, FLY = (
-    f'<tool_call>{{"name": "{name}", "arguments": {{"{parameter}": "R; R"}}}}</tool_call>'
-    for name, parameter in (("move", "wrong"), ("move", "direction"), ("fly", "direction"))
-)
+GOOD = '<tool_call>{"name": "move", "arguments": {"direction": "R; R"}}</tool_call>'
 
 
 def test_answers_act_and_observations_are_the_users(tokenizer):
@@ -61,13 +56,7 @@ def test_answers_act_and_observations_are_the_users(tokenizer):
 @pytest.mark.parametrize(
     ("turns", "more", "reward"),
     [
-        ([says("fly"), says("move right; move right"), "done"], {}, 2 / 3 - 0.1),
-        ([says(""), says("move right; move right"), "done"], {}, 2 / 3 - 0.1),
-        (["I give up"], {}, -0.1),  # as dear as an invalid action
-        ([says("fly"), "I give up"], {}, -0.1),
-        (["<think><action>move right</action>"], {}, -0.1),  # it never stops to think
-        ([*[says("move right; move right")] * 2, "done"], {}, 1.0),  # after the end nothing is asked for
-        ([says("move right"), "done"], {"max_turns": 2}, 0.0),  # nor after the last turn
+        ([says("move right"), "done"], {"max_turns": 2}, 0.0),  # nothing is asked for after the last turn
         ([says("move right"), "done"], {"max_turns": 3}, -0.1),
         ([says("x" * 400)], {"response_length": 100}, -0.1),  # cut
     ],
@@ -76,49 +65,6 @@ def test_an_answer_without_an_action_costs_an_invalid_action(turns, more, reward
     wm = {name: value for name, value in more.items() if name != "response_length"}
     output = rollout(make_tokenizer(), turns, WM | wm, row=ROW, response_length=more.get("response_length", 4000))
     assert output.reward_score == pytest.approx(reward)
-
-
-COUNTS = {"rescale": False, "format_penalty": 0.0, "turn_penalty": 1.0, "action_penalty": 0.01}
-
-
-def test_a_turn_of_the_reward_is_a_turn_of_the_budget_and_of_what_is_logged():
-    """An answer without an action, too. Without those the mean is 1 turn, and the budget another one."""
-    script = [
-        (["I give up"], 1, 1),
-        ([says("fly"), "I give up"], 2, 2),
-        ([says("move left"), says("move right"), "I give up"], 3, 3),
-        ([says("move right; move right"), "done"], 1, 2),
-    ]
-    episodes = []
-    for turns, taken, actions in script:
-        output = rollout(make_tokenizer(), turns, WM | {"episode_reward": COUNTS}, row=ROW, response_length=4000)
-        info = output.extra_fields[INFO]
-        assert (info["turns"], info["actions"]) == (taken, actions)
-        assert output.reward_score == pytest.approx(info["success"] - taken - actions / 100)
-        episodes.append(info)
-    budget = TurnBudget(5, 1)
-    assert budget.take(episodes) == {"wm/turn_budget": 5.0}
-    assert budget.turns == 3  # (7/4 + 3)/2, and not (4/4 + 2)/2
-    assert summary(episodes)["wm/env/invalid_share"] == 4 / 8
-
-
-@pytest.mark.parametrize(
-    ("turns", "reward"),
-    [
-        (["no call"], -0.1),
-        (['<tool_call>{"name": "fly", "arguments": {}}</tool_call>', "x"], -0.1),
-        (['<tool_call>{"name": "move", "arguments": {"wrong": 1}}</tool_call>', "x"], -0.1),
-        (['<tool_call>{"name": "move", "arguments": {"direction": "R; R"}}</tool_call>', "x"], 1.0),
-        (["<tool_call>{</tool_call>"], -0.1),
-        ([BAD + BAD, GOOD, "x"], 2 / 3 - 0.1),  # one answer, however many calls fail
-        ([BAD + GOOD, "x"], 1.0),  # one of its calls is an action
-        ([GOOD, BAD, "x"], 1.0),  # after the end
-        ([FLY, GOOD, FLY, "x"], 2 / 3 - 0.1),
-    ],
-)
-def test_so_it_does_with_tool_calls(turns, reward):
-    wm = {name: value for name, value in WM.items() if name != "protocol"}
-    assert rollout(make_tokenizer(), turns, wm, row=ROW).reward_score == pytest.approx(reward)
 
 
 class Limits(Server):

@@ -1,7 +1,6 @@
 """Checks before irreversible actions in verl's agent loop."""
 
 import asyncio
-import json
 import time
 
 import pytest
@@ -14,9 +13,7 @@ from support.perfect import settings
 from support.run_on_verl import run_recipe, walking_policy
 from wm_plugin.errors import UserError
 from wm_plugin.verl.config import read_config
-from wm_plugin.verl.names import INFO, ORIGINS
 from wm_plugin.worlds import grid
-from wm_plugin.worlds.wrappers.verify_config import REFUSAL
 
 BOARD = {"raw_prompt": grid.dataset_rows(1)[0]["prompt"], "extra_info": {"board": "A..G\n....\n....\n...."}}
 SAID = [call("move", direction="D"), call("move", direction="U"), "Hm. " + call("move", direction="R"), "Done."]
@@ -26,49 +23,6 @@ MODEL = {"model": "w", "url": "http://localhost:1/v1"}
 @pytest.fixture(scope="module")
 def tokenizer():
     return make_tokenizer(merges=False)
-
-
-def play(tokenizer, wm, count=1, said=SAID):
-    made = config({"environment": "grid", **wm}, response_length=2000)
-
-    async def run():
-        return await asyncio.gather(*(episode(tokenizer, list(said), made, BOARD) for _ in range(count)))
-
-    return asyncio.run(run())
-
-
-def block(server, **fields):
-    return {"verify": {"tools": ["move"], "world_model": settings(server), **fields}}
-
-
-def counts(output):
-    return {name: output.extra_fields[INFO][f"verify/{name}"] for name in ("checks", "refused", "spent", "unanswered")}
-
-
-def test_without_checks_and_where_all_pass_it_is_the_same_episode(tokenizer):
-    (plain,) = play(tokenizer, {})
-    (off,) = play(tokenizer, {"verify": {"budget": 0}})
-    with OpenAIServer(lambda body: "You are there. [SUCCESS]") as server:
-        (checked,) = play(tokenizer, block(server))
-    assert counts(checked) == {"checks": 3, "refused": 0, "spent": 0, "unanswered": 0}
-    for other in (off, checked):
-        assert other.response_ids == plain.response_ids
-        assert other.response_mask == plain.response_mask
-        assert other.reward_score == plain.reward_score
-        assert other.extra_fields[ORIGINS] == plain.extra_fields[ORIGINS]
-    assert off.extra_fields[INFO] == plain.extra_fields[INFO]
-    assert {name: checked.extra_fields[INFO][name] for name in plain.extra_fields[INFO]} == plain.extra_fields[INFO]
-
-
-@pytest.mark.parametrize(("budget", "spent", "out"), [(2, "execute", 1), (2, "refuse", 0), (5, "execute", 0)])
-def test_the_agent_reads_refusals_and_the_world_model_does_not(tokenizer, budget, spent, out):
-    with OpenAIServer(lambda body: "You are not there.>") as server:
-        (output,) = play(tokenizer, block(server, budget=budget, spent=spent))
-    late = max(0, 3 - budget)
-    assert counts(output) == {"checks": min(3, budget), "refused": 3 - out, "spent": late, "unanswered": 0}
-    assert output.extra_fields[INFO]["actions"] == out + (not output.extra_fields[INFO]["success"])  # the last answer
-    assert tokenizer.decode(output.response_ids).count(REFUSAL) == 3 - out
-    assert REFUSAL not in json.dumps(server.bodies)
 
 
 def test_episodes_ask_at_the_same_time_and_nobody_waits_for_another(tokenizer):

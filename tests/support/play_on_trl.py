@@ -24,7 +24,7 @@ class Speaker(WorldModelGRPOTrainer):
         else:  # the host asks those that called, in their order
             self.rows = [row for row in self.rows if self.acts[row]]
         turns = {row: next(self.running[row]) for row in self.rows}
-        self.acts = {row: "</tool_call>" in turn or actions_of(turn) is not None for row, turn in turns.items()}
+        self.acts = {row: '{"name"' in turn or actions_of(turn) is not None for row, turn in turns.items()}
         return [self.processing_class(f"{turn}<|im_end|>").input_ids for turn in turns.values()], None
 
     def _calculate_rewards(self, *args: Any, **kwargs: Any) -> Any:

@@ -76,7 +76,7 @@ def run_pipeline(folder: Path, host: str, *settings: str) -> subprocess.Complete
     """`wm lab pipeline rwml_tiny` with little of everything, into the folder's `out`."""
     small = ("sft_steps=4", "tasks=16", "held_out=4", "turns=6", "k=2", "steps=1", f"host={host}", *settings)
     words = [word for one in small for word in ("--set", one)]
-    command = [sys.executable, "-m", "wm_plugin.cli.main", "lab", "pipeline", "rwml_tiny", "--out", "out", *words]
+    command = [sys.executable, "-m", "wm_plugin", "lab", "pipeline", "rwml_tiny", "--out", "out", *words]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(RECIPES.parent)}
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=900)
 
@@ -87,7 +87,7 @@ def train_text_world_by_trl(
     """As the pipeline rwml_tiny, in this process after its data, which `folder` may have; `sizes` are its settings."""
     began, settings, work = _cpu_seconds(), text_world(seed) | sizes, folder / "runs" / "rwml_tiny_textworld" / "trl"
     words = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
-    command = [sys.executable, "-m", "wm_plugin.cli.main", "lab", "pipeline", "rwml_tiny", "--only", "rows", *words]
+    command = [sys.executable, "-m", "wm_plugin", "lab", "pipeline", "rwml_tiny", "--only", "rows", *words]
     subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
     kwargs = {"tag": "next_state", "model": settings["embedding_model"], "device": "cpu"}
     reward = {"path": "rwml", "kwargs": {**kwargs, "threshold": float(settings["closeness"])}}
@@ -157,7 +157,7 @@ def train_text_world_by_verl(
     """By the recipe on the data of the pipeline rwml_tiny; `sizes` are its settings."""
     settings, work = text_world(seed) | sizes | {"host": "verl"}, folder / "runs" / "rwml_tiny_textworld" / "verl"
     words = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
-    command = [sys.executable, "-m", "wm_plugin.cli.main", "lab", "pipeline", "rwml_tiny", "--only", "rows", *words]
+    command = [sys.executable, "-m", "wm_plugin", "lab", "pipeline", "rwml_tiny", "--only", "rows", *words]
     subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
     kwargs = {"tag": "next_state", "model": settings["embedding_model"], "device": "cpu"}
     reward = json.dumps({"path": "rwml", "kwargs": {**kwargs, "threshold": float(settings["closeness"])}})

@@ -233,7 +233,3 @@ def _version() -> str:
         return f"wm-plugin {metadata.version('wm-plugin')}"
     except metadata.PackageNotFoundError:
         return "wm-plugin (a checkout that is not installed)"
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -49,7 +49,7 @@ def write_action(action: Action, answered: int | None = None, told: Sequence[Obs
 
 
 def instruction_of(observation: Observation) -> str:
-    """What a world model was told about an observation alone (see `environments.control`); "" if it was told nothing."""
+    """What a world model was told about an observation alone (see `worlds.wrappers.control`); "" if it was told nothing."""
     control = observation.data.get("control")
     told = control.get("instruction") if isinstance(control, dict) else None
     return told.strip() if isinstance(told, str) else ""

@@ -172,6 +172,7 @@ def test_killed_in_any_step_the_same_command_makes_the_same_table(folder, capsys
     wait_for((folder / "results" / f"{step}.part").exists, process)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+    time.sleep(0.5)  # its command, which has the lock too, may take a moment to end
     Path("slow").unlink()
     again = run(capsys)
     place = [Path(name).name for name in Path("calls").read_text().split() if name.startswith("results/")].index(step)

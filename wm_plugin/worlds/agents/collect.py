@@ -74,7 +74,7 @@ class Summary:
         """Means and shares as JSON values. `lost` counts the episodes whose process died or hung: ours or the environment's.
 
         None: no episode has it. A class may leave rewards to the trainer, and need not count its actions. `control` is there for
-        worlds under control alone, `verify` where there were checks of actions (`agents.verify`).
+        worlds under control alone, `verify` where there were checks of actions.
         """
         actions = self.figures["actions"]
         shares = {

@@ -28,9 +28,9 @@ def play(environment: Any, row: Mapping[str, Any], policy: Policy, *, max_turns:
     The calls of an action run in order; each gives an observation, of the kind that the environment's class declares for its tool
     (see `protocol.observers`). A tool that does not exist, arguments that do not fit and exceptions give observations too, with
     `error` and the text of the host. An observation's `data` has the `actions` of its call and how many of them were `invalid`,
-    where the environment counts them in `metrics`, and where the call failed. Under control (see `environments.control`) `data`
-    also says how the observation was perturbed; the context has the simulation instruction, and `metadata` the control. Of an
-    environment of `agents.verify`, `data` says what became of a call that was checked, and `metadata` has the config.
+    where the environment counts them in `metrics`, and where the call failed. Wrappers add what they
+    note: how the observation was perturbed, with the simulation instruction in the context, or what became of a call that was
+    checked; `metadata` has their configs.
 
     The episode ends when the policy returns None or an action without a call, when the environment is `over`, or after
     `max_turns`. An action without a call that the environment took counts as on the hosts (`EpisodePort.end`).
@@ -43,7 +43,7 @@ def play(environment: Any, row: Mapping[str, Any], policy: Policy, *, max_turns:
     Returns:
         A trajectory. Its context is the prompt under a host: the system message as the task, the user's message followed by the
         first observation as the initial state, and the tools; and the environment's `world_context`, which policies do not see if
-        they take the prompt by `trajectories.chat`. `metadata` has the class of the environment, the row as `reset`,
+        they take the prompt by `data.chat`. `metadata` has the class of the environment, the row as `reset`,
         the host and the episode's `figures`: enough to play it again; and the `user_profile` of an environment that has one.
 
     Raises:

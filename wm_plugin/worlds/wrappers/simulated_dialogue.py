@@ -1,5 +1,5 @@
 """An episode as a world model knows it, and the questions about it, for whoever asks: a simulated world in the place of the real
-one (`simulated_session`), or a check before an action in the real one (`agents.checks`).
+one (`simulated_session`), or a check before an action in the real one (`verify_checks`).
 """
 
 import asyncio

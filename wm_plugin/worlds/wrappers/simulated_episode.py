@@ -1,6 +1,6 @@
 """A world model in a world's place: an episode in which the observations are predicted (Word2World).
 
-The world model is asked as it was trained: with the dialogue of `samples.prompts.dialogue`, which ends with the action. A
+The world model is asked as it was trained: with the dialogue of `data.prompts.dialogue`, which ends with the action. A
 `Simulation` asks nobody itself. `question` is the conversation for an action and `step` takes its answer, so that whoever runs
 many episodes can ask for all of them at once.
 """
@@ -45,7 +45,7 @@ class Simulation:
     Args:
         prompts: of the dialogues that the world model was trained with. They must have the success mark, which ends an episode.
         observers: what is observed after a call of each tool, as `World.observers`; "tool" after all others.
-        world_context: what of the state the world model is shown (`trajectories.hidden`).
+        world_context: what of the state the world model is shown (`data.hidden`).
         seed: of the prompts' variants. Each task has one variant.
 
     Attributes:

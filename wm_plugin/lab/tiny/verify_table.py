@@ -178,7 +178,7 @@ def _read(folder: Path) -> dict[tuple[str, int], list[Trajectory]]:
     found = {}
     for path in folder.glob("*_*.jsonl"):
         adviser, _, budget = path.stem.rpartition("_")
-        if adviser in ADVISERS and budget.isascii() and budget.isdecimal() and len(budget) < 7:
+        if adviser in ADVISERS and budget.isdecimal():
             found[adviser, int(budget)] = [one for one in read(path, "own") if not isinstance(one, Reject)]
     if not found:
         raise UserError(f"--table: {folder} has no files like model_4.jsonl")

@@ -25,15 +25,13 @@ CHAT_TEMPLATE = (
 )
 _BYTES = 256
 _LONGEST = 32  # bytes in a token
-_LINE = 1 << 24  # characters in a line
-_MOST = 1 << 26  # characters read from all files together
 
 
 def make_tokenizer(files: Iterable[str | Path], size: int = SIZE) -> Qwen2Tokenizer:
     """Make a tokenizer of at most `size` tokens from the texts of `files`; equal files give equal tokenizers.
 
     Args:
-        files: texts, or .jsonl, in which every text in every value counts. At most 64 million characters are read.
+        files: texts, or .jsonl, in which every text in every value counts.
         size: at least one token for each byte and each special token.
 
     Raises:
@@ -50,7 +48,7 @@ def make_tokenizer(files: Iterable[str | Path], size: int = SIZE) -> Qwen2Tokeni
 
     def texts() -> Iterator[str]:
         nonlocal found
-        for text in _first(_texts(files), _MOST):
+        for text in _texts(files):
             found = found or bool(text.strip())
             yield text
 
@@ -85,21 +83,11 @@ def _make(vocabulary: dict[str, int], merges: list[Any]) -> Qwen2Tokenizer:
     return tokenizer
 
 
-def _first(texts: Iterable[str], most: int) -> Iterator[str]:
-    for text in texts:
-        yield text[:most]
-        most -= len(text)
-        if most <= 0:
-            return
-
-
 def _texts(files: Iterable[str | Path]) -> Iterator[str]:
     for path in map(Path, files):
         try:
             with path.open(encoding="utf-8", errors="replace") as file:
-                number = 0
-                while line := file.readline(_LINE):
-                    number += 1
+                for number, line in enumerate(file, 1):
                     yield from _strings(path, number, line) if path.suffix == ".jsonl" else (line,)
         except OSError as error:
             raise UserError(f"--words {path}: cannot be read ({error.strerror})") from None

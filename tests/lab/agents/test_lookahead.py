@@ -108,7 +108,7 @@ def test_a_false_world_model_is_believed_and_says_so():
         assert one.imagined == 1.0
         assert one.observation.endswith("!")
         assert "P" in one.observation
-    # all that it imagines after the floor is out of reach: it acts as it would, with the same luck
+    # no value reaches the floor: it acts as without looking ahead, with the same draws
     fallen = list(ahead(optimist, floor=1.0).decide(states, range(6)))
     plain = list(Sampled("plain", policy(optimist)[0]).decide(states, range(6)))
     assert [one.action for one in fallen] == [one.action for one in plain]
@@ -226,7 +226,7 @@ def test_a_decision_is_kept_as_it_was_and_what_is_none_is_malformed():
     assert decision(kept[0]) == made
 
 
-def test_luck_is_the_tasks_own():
+def test_draws_depend_on_the_tasks_seed_alone():
     states = starts(3)
     imaginer, _ = policy()
     ways = [Sampled("plain", imaginer), Sampled("majority", imaginer, 1)]

@@ -75,7 +75,7 @@ def test_a_false_world_model_is_believed() -> None:
         assert set(episode.parts[1::2]) == {"U"}
 
 
-def test_where_no_success_is_imagined_it_plays_as_it_would_with_the_same_luck() -> None:
+def test_where_no_success_is_imagined_it_plays_as_without_looking_ahead() -> None:
     boards = make_boards(5, 13, held_out=True)
     model = HandMade(still)
     assert play_ahead(model, TOKENIZER, boards, 3) == play(model, TOKENIZER, boards, 3)

@@ -175,7 +175,7 @@ REFUSED = {
     ),
     "a turn budget that is none": (
         ["wm.environment=grid", "wm.turn_budget=30"],
-        "wm.turn_budget is 30; write a mapping",
+        "wm.turn_budget is 30; write fields",
     ),
     "two budgets": (
         ["wm.environment=grid", "wm.turn_budget={start: 3}", "wm.max_turns=3"],

@@ -23,8 +23,8 @@ from typing import Any
 
 from stamps import stamp
 from wm_plugin.client.predict import LocalPredictor
-from wm_plugin.lab.agents.branches import LocalImaginer
 from wm_plugin.lab.agents.imagined_worlds import OwnWorld, RealWorld
+from wm_plugin.lab.agents.imaginers import LocalImaginer
 from wm_plugin.lab.agents.lookahead import LookAhead
 from wm_plugin.lab.agents.lookahead_values import LookAheadConfig
 from wm_plugin.lab.evaluation import one_step

@@ -40,6 +40,7 @@ _SIMULATED = (
 _AHEAD = (
     "benchmarks/look_ahead.py",
     "wm_plugin/lab/agents/branches.py",
+    "wm_plugin/lab/agents/imaginers.py",
     "wm_plugin/worlds/agents/controls.py",
     "wm_plugin/lab/agents/imagined_worlds.py",
     "wm_plugin/lab/agents/lookahead*.py",

@@ -11,8 +11,9 @@ from typing import Any
 from wm_plugin.client.predict import LocalPredictor, seed_of
 from wm_plugin.data.schema import Context, Trajectory
 from wm_plugin.errors import UserError, nearest
-from wm_plugin.lab.agents.branches import Branch, LocalImaginer
+from wm_plugin.lab.agents.branches import Branch
 from wm_plugin.lab.agents.imagined_worlds import OwnWorld
+from wm_plugin.lab.agents.imaginers import LocalImaginer
 from wm_plugin.lab.agents.lookahead import LookAhead, taken
 from wm_plugin.lab.agents.lookahead_values import LookAheadConfig
 from wm_plugin.trl import _compat

@@ -13,11 +13,10 @@ from uuid import uuid4
 from wm_plugin.data.messages import arguments_of
 from wm_plugin.data.schema import Action, Call, Trajectory
 from wm_plugin.errors import UserError
-from wm_plugin.lab.agents.branches import Branch
+from wm_plugin.lab.agents.branches import Branch, ResultTexts
 from wm_plugin.lab.agents.imagined_worlds import imagined
 from wm_plugin.lab.agents.lookahead import taken
 from wm_plugin.lab.agents.lookahead_values import LookAheadConfig
-from wm_plugin.lab.agents.result_texts import ResultTexts
 from wm_plugin.tokens.chat import Chat
 
 

@@ -10,7 +10,7 @@ from wm_plugin.data.schema import Action, Call
 from wm_plugin.lab.agents.alternatives import iwm
 from wm_plugin.worlds import grid, sql
 from wm_plugin.worlds.agents import play
-from wm_plugin.worlds.agents.scripted import call, directions, scripted
+from wm_plugin.worlds.agents.scripted import directions, scripted
 from wm_plugin.worlds.grid import GridEnvironment
 from wm_plugin.worlds.sql import SqlEnvironment
 
@@ -109,7 +109,3 @@ def test_a_row_on_which_the_world_fails_is_left_out_and_counted(number):
     counts = Counter()
     list(iwm([odd, expert], Indexed(), directions(random.Random(0)), counts=counts))
     assert (counts["does not replay"], counts["expert"]) == (1, len(expert.turns))
-
-
-def test_call_makes_an_action():
-    assert call("move", direction="U").calls == (Call(name="move", arguments={"direction": "U"}),)

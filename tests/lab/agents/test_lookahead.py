@@ -1,7 +1,6 @@
 """A policy that looks ahead, on the grid, with policies whose world models are known; the arms without one."""
 
 import random
-from functools import cache
 from types import SimpleNamespace
 
 import pytest
@@ -9,18 +8,19 @@ import torch
 
 pytest.importorskip("transformers")
 
+from support.hand_made import TOKENIZER, HandMade, even, right
 from wm_plugin.client.answers import Answer, Answers
 from wm_plugin.client.predict import LocalPredictor
 from wm_plugin.data.prompts import load as load_prompts
 from wm_plugin.data.schema import Action, Call, Observation, Turn
 from wm_plugin.errors import UserError
-from wm_plugin.lab.agents.branches import Branch, LocalImaginer
+from wm_plugin.lab.agents.branches import Branch
 from wm_plugin.lab.agents.imagined_worlds import ControlWorld, OtherWorld, OwnWorld, RealWorld
+from wm_plugin.lab.agents.imaginers import LocalImaginer, ServerImaginer, _read
 from wm_plugin.lab.agents.lookahead import Decision, Decisions, LookAhead, Sampled, decision
 from wm_plugin.lab.agents.lookahead_values import LookAheadConfig, by_first, value_of
-from wm_plugin.lab.agents.server_branches import ServerImaginer, _read
 from wm_plugin.lab.tiny.look_ahead import imagine
-from wm_plugin.lab.tiny.policy import make_tokenizer, transcript
+from wm_plugin.lab.tiny.policy import transcript
 from wm_plugin.worlds.agents import rollout
 from wm_plugin.worlds.agents.acting import ModelAgent, Situation
 from wm_plugin.worlds.agents.outcomes import MARKS
@@ -30,72 +30,12 @@ from wm_plugin.worlds.wrappers.simulated_episode import Simulation
 
 pytestmark = pytest.mark.host
 
-TOKENIZER = make_tokenizer()
-CHARACTERS = [TOKENIZER.decode([token]) for token in range(len(TOKENIZER))]
-TOKENS = {character: token for token, character in enumerate(CHARACTERS)}
 GRID = load("grid")
-
-
-class Written:
-    """A cache that is the text itself."""
-
-    def __init__(self, rows) -> None:
-        self.rows = rows  # each a list of characters; None is padding
-
-    def batch_repeat_interleave(self, repeats: int) -> None:
-        self.rows = [list(row) for row in self.rows for _ in range(repeats)]
-
-    def batch_select_indices(self, indices: torch.Tensor) -> None:
-        self.rows = [list(self.rows[index]) for index in indices]
-
-    def crop(self, columns: int) -> None:
-        assert columns < 0
-        self.rows = [row[:columns] for row in self.rows]
-
-
-class HandMade(torch.nn.Module):
-    """A policy by a function of (boards so far) to odds of the moves; its world model is one of (board, move) to a board."""
-
-    def __init__(self, world, prefers) -> None:
-        super().__init__()
-        self.world, self.prefers = cache(world), prefers
-        self.config = SimpleNamespace(name_or_path="hand-made", layer_types=None)
-        self.generation_config = SimpleNamespace(eos_token_id=list(range(len(CHARACTERS))))
-        self.device = torch.device("cpu")
-
-    def forward(self, input_ids, past_key_values=None, attention_mask=None, **_):
-        written = past_key_values or Written([[] for _ in input_ids])
-        new = torch.ones_like(input_ids) if attention_mask is None else attention_mask[:, -input_ids.shape[1] :]
-        for row, ids, seen in zip(written.rows, input_ids.tolist(), new.tolist(), strict=True):
-            row += [CHARACTERS[token] if one else None for token, one in zip(ids, seen, strict=True)]
-        logits = torch.full((len(written.rows), 1, len(CHARACTERS)), -1e9)
-        for row, written_row in enumerate(written.rows):
-            *parts, after = "".join(one for one in written_row if one is not None).split(":")
-            if after:  # a move, and the first part of the board that it leads to
-                board = self.world(parts[-1][-20:], after[0]) + ":"
-                logits[row, 0, TOKENS[board[len(after) - 1]]] = 0.0
-            else:
-                for move, odds in zip("UDLR", self.prefers([part[-20:] for part in parts]), strict=True):
-                    logits[row, 0, TOKENS[move]] = odds
-        return SimpleNamespace(logits=logits, past_key_values=written)
-
-
-def right(board: str, move: str) -> str:
-    """The world as it is, without its limit of turns."""
-    environment = GridEnvironment()
-    if board[-1] == "!":
-        return board
-    environment.reset(board[:-1])
-    return environment.move(move)
 
 
 def optimist(board: str, move: str) -> str:
     """U always wins."""
     return board[:-1].replace("A", ".").replace("G", "P") + "!" if move == "U" else right(board, move)
-
-
-def even(boards):
-    return (0.0, 0.0, 0.0, 0.0)
 
 
 def even_then_best(boards):
@@ -168,7 +108,7 @@ def test_a_false_world_model_is_believed_and_says_so():
         assert one.imagined == 1.0
         assert one.observation.endswith("!")
         assert "P" in one.observation
-    # all that it imagines after the floor is out of reach: it acts as it would, with the same luck
+    # no value reaches the floor: it acts as without looking ahead, with the same draws
     fallen = list(ahead(optimist, floor=1.0).decide(states, range(6)))
     plain = list(Sampled("plain", policy(optimist)[0]).decide(states, range(6)))
     assert [one.action for one in fallen] == [one.action for one in plain]
@@ -286,7 +226,7 @@ def test_a_decision_is_kept_as_it_was_and_what_is_none_is_malformed():
     assert decision(kept[0]) == made
 
 
-def test_luck_is_the_tasks_own():
+def test_draws_depend_on_the_tasks_seed_alone():
     states = starts(3)
     imaginer, _ = policy()
     ways = [Sampled("plain", imaginer), Sampled("majority", imaginer, 1)]

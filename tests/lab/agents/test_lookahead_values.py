@@ -49,8 +49,8 @@ def test_an_action_is_worth_the_mean_of_its_episodes():
 
 def test_disagreement_is_penalised():
     # a: 1 and 0, mean .5, deviation .5; b: .45 twice, deviation 0
-    drawn = [ended("a"), Continuation("a", 1), *[Continuation("b", 1, rewards=(0.45,))] * 2]
-    drawn = [Continuation("a", 1, rewards=(1.0,)), Continuation("a", 1, rewards=(0.0,)), *drawn[2:]]
+    rewards = (("a", 1.0), ("a", 0.0), ("b", 0.45), ("b", 0.45))
+    drawn = [Continuation(first, 1, rewards=(reward,)) for first, reward in rewards]
     config = LookAheadConfig(value="reward", discount=1.0)
     assert choose(drawn, config).place == 0
     cautious = choose(drawn, LookAheadConfig(value="reward", discount=1.0, penalty=0.2))

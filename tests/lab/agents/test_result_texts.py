@@ -7,9 +7,9 @@ pytest.importorskip("transformers")
 
 from wm_plugin.client.predict import LocalPredictor
 from wm_plugin.data.schema import Action, Call, Context, Observation, Trajectory
-from wm_plugin.lab.agents.branches import LocalImaginer, branches_of
+from wm_plugin.lab.agents.branches import ResultTexts, branches_of
+from wm_plugin.lab.agents.imaginers import LocalImaginer
 from wm_plugin.lab.agents.lookahead_values import LookAheadConfig
-from wm_plugin.lab.agents.result_texts import ResultTexts
 from wm_plugin.lab.tiny.policy import make_model, make_tokenizer
 from wm_plugin.tokens.chat import Chat
 

@@ -85,9 +85,7 @@ def rollouts(played, tmp_path_factory):
     [
         ("word2world", (), True),
         ("word2world", ("--no-world-context",), False),
-        ("rwml", (), False),
         ("rwml", ("--world-context",), True),
-        ("imitation", (), False),
     ],
 )
 def test_samples_with_and_without(rollouts, tmp_path, host, kind, flags, shown) -> None:

@@ -1,63 +1,16 @@
-from functools import cache
-from types import SimpleNamespace
-
 import pytest
 import torch
 
 pytest.importorskip("transformers")
 
+from support.hand_made import TOKENIZER, HandMade, right
 from wm_plugin.lab.tiny.look_ahead import DISCOUNT, _predict, imagine, play_ahead
-from wm_plugin.lab.tiny.policy import make_model, make_tokenizer, play, transcript
-from wm_plugin.worlds.grid import GridEnvironment, make_boards
+from wm_plugin.lab.tiny.policy import make_model, play, transcript
+from wm_plugin.worlds.grid import make_boards
 
 pytestmark = pytest.mark.host
 
-TOKENIZER = make_tokenizer()
-CHARACTERS = [TOKENIZER.decode([token]) for token in range(len(TOKENIZER))]
-TOKENS = {character: token for token, character in enumerate(CHARACTERS)}
 ROWS = "....\n....\n....\n"  # above a last row with the agent and the goal
-
-
-class Written:
-    """A cache that is the text itself."""
-
-    def __init__(self, texts: list[str]) -> None:
-        self.texts = texts
-
-    def batch_repeat_interleave(self, repeats: int) -> None:
-        self.texts = [text for text in self.texts for _ in range(repeats)]
-
-    def batch_select_indices(self, indices: torch.Tensor) -> None:
-        self.texts = [self.texts[index] for index in indices]
-
-
-class HandMade(torch.nn.Module):
-    """A policy whose moves are even odds, and whose world model is a function of (its last board, a move) to the next board."""
-
-    def __init__(self, world) -> None:
-        super().__init__()
-        self.world = cache(world)
-
-    def forward(self, input_ids, use_cache, logits_to_keep, past_key_values=None):
-        written = past_key_values or Written([""] * len(input_ids))
-        new = ["".join(CHARACTERS[token] for token in row) for row in input_ids.tolist()]
-        written.texts = [text + part for text, part in zip(written.texts, new, strict=True)]
-        logits = torch.zeros(len(new), 1, len(CHARACTERS))
-        for row, text in enumerate(written.texts):
-            *_, before, after = text.split(":")
-            if after:  # a move, and the first part of the board that it leads to
-                board = self.world(before[-20:], after[0]) + ":"
-                logits[row, 0, TOKENS[board[len(after) - 1]]] = 100.0
-        return SimpleNamespace(logits=logits, past_key_values=written)
-
-
-def right(board: str, move: str) -> str:
-    """The world as it is, without its limit of turns."""
-    environment = GridEnvironment()
-    if board[-1] == "!":
-        return board
-    environment.reset(board[:-1])
-    return environment.move(move)
 
 
 def still(board: str, move: str) -> str:
@@ -122,7 +75,7 @@ def test_a_false_world_model_is_believed() -> None:
         assert set(episode.parts[1::2]) == {"U"}
 
 
-def test_where_no_success_is_imagined_it_plays_as_it_would_with_the_same_luck() -> None:
+def test_where_no_success_is_imagined_it_plays_as_without_looking_ahead() -> None:
     boards = make_boards(5, 13, held_out=True)
     model = HandMade(still)
     assert play_ahead(model, TOKENIZER, boards, 3) == play(model, TOKENIZER, boards, 3)

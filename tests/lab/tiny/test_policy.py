@@ -116,7 +116,7 @@ def test_play_samples_valid_moves_with_the_policys_probabilities() -> None:
     assert 0 < sum(episode.success for episode in played) < len(played)
 
 
-def test_play_gives_a_board_the_same_luck_beside_any_other_policy() -> None:
+def test_play_gives_a_board_the_same_draws_with_any_policy() -> None:
     boards, tokenizer = make_boards(50, 3), make_tokenizer()
     even = dict.fromkeys("UDLR", 0.25)
     shifted = {**even, "R": 0.2501}
@@ -134,7 +134,7 @@ def test_play_conditions_every_move_on_the_whole_episode() -> None:
     with torch.no_grad():
         model.lm_head.weight.mul_(20)  # sharp preferences that depend on the context
     boards = make_boards(40, 4)
-    luck = torch.rand(len(boards), 6, generator=torch.Generator().manual_seed(7))
+    draws = torch.rand(len(boards), 6, generator=torch.Generator().manual_seed(7))
     for row, episode in enumerate(play(model, tokenizer, boards, seed=7)):
         for turn, move in enumerate(episode.parts[1::2]):
             pairs = zip(episode.parts[: 2 * turn + 1 : 2], [*episode.parts[1 : 2 * turn + 1 : 2], ""], strict=True)
@@ -143,7 +143,7 @@ def test_play_conditions_every_move_on_the_whole_episode() -> None:
                 odds = model(input_ids=ids).logits[0, -1, tokenizer("UDLR").input_ids].softmax(-1)
             edges = torch.cat([torch.zeros(1), odds.cumsum(-1)])
             choice = "UDLR".index(move)
-            assert edges[choice] - 1e-4 <= luck[row, turn] <= edges[choice + 1] + 1e-4
+            assert edges[choice] - 1e-4 <= draws[row, turn] <= edges[choice + 1] + 1e-4
 
 
 def test_a_folder_with_something_else_is_refused(saved, tmp_path):

@@ -55,16 +55,8 @@ def test_a_policy_is_measured_on_held_out_boards(tmp_path):
     tokenizer = make_tokenizer()
     make_model(tokenizer, seed=0).save_pretrained(tmp_path / "m")
     tokenizer.save_pretrained(tmp_path / "m")
-    arguments = [
-        "--model",
-        str(tmp_path / "m"),
-        "--name",
-        "real_s0",
-        "--boards",
-        "16",
-        "--out",
-        str(tmp_path / "e" / "real_s0"),
-    ]
+    arguments = ["--model", str(tmp_path / "m"), "--name", "real_s0", "--boards", "16"]
+    arguments += ["--out", str(tmp_path / "e" / "real_s0")]
     assert sim_table.main([*arguments, "--step", "3"]) == 0
     found = read_result(tmp_path / "e" / "real_s0")
     assert {one.name for one in found.measures} == {"success", "turns", "env_nll", "exact"}

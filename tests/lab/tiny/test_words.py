@@ -64,13 +64,6 @@ def test_the_size_is_a_bound_and_has_room_for_bytes(files):
         words.make_tokenizer(files, 258)
 
 
-def test_no_more_is_read_than_fits(files, monkeypatch):
-    monkeypatch.setattr(words, "_MOST", len(TEXT))
-    tokenizer = words.make_tokenizer(files, 400)
-    assert "Ġzzyzx" not in tokenizer.get_vocab()
-    assert list(words._first(["abc", "def", "ghi"], 4)) == ["abc", "d"]
-
-
 def test_files_without_a_text_are_one_line(tmp_path):
     (tmp_path / "empty.txt").write_text(" \n")
     with pytest.raises(UserError, match="the files have no text"):
@@ -93,5 +86,5 @@ def test_the_command_writes_a_world_model(files, tmp_path, capsys):
     assert tokenizer.tokenize(f"a{words.HEADER}b")[1] == words.HEADER
     assert (model.config.num_hidden_layers, model.config.hidden_size) == (4, 128)
     assert model.generation_config.eos_token_id == tokenizer.eos_token_id
-    with pytest.raises(UserError, match="--vocabulary is of --words"):
+    with pytest.raises(UserError, match="--vocabulary needs --words"):
         main(["--out", str(tmp_path / "other"), "--vocabulary", "300"])

@@ -221,7 +221,7 @@ def _arms(named: str | None, policy: Policy, oracle: bool) -> tuple[str, ...]:
 
 
 def _check(policy: Policy, other: WorldModel) -> None:
-    from wm_plugin.lab.agents.server_branches import NO_TOKENIZER
+    from wm_plugin.lab.agents.imaginers import NO_TOKENIZER
 
     if policy.tokenizer and not policy.server:
         raise UserError("--tokenizer is for a policy behind a server; --model brings its own")
@@ -258,8 +258,7 @@ def _config(name: str, ahead: Ahead, flags: MarkFlags, other: WorldModel) -> Loo
 
 def _imaginer(policy: Policy, config: LookAheadConfig, *, best: bool) -> "Imaginer":
     """The policy that the flags name."""
-    from wm_plugin.lab.agents.branches import LocalImaginer
-    from wm_plugin.lab.agents.server_branches import ServerImaginer
+    from wm_plugin.lab.agents.imaginers import LocalImaginer, ServerImaginer
     from wm_plugin.tokens.tokenizer import load_tokenizer
 
     template = None

@@ -1,7 +1,7 @@
-"""Implicit world modelling: the outcomes of other actions in the states of an expert's trajectories.
+"""Implicit world modelling: what other actions would do in the states of an expert's trajectories.
 
 RWML's baseline IWM (section 3.1, appendices B.3 and C.4) trains on these transitions and on the expert's own turns
-(`samples.constructions.imitation`).
+(`data.constructions.imitation`).
 """
 
 from collections import Counter
@@ -13,7 +13,7 @@ from wm_plugin.data.schema import Action, Trajectory, Transition, Turn
 from wm_plugin.data.transitions import identity, transition, with_success
 from wm_plugin.worlds.agents.rollout import path_of, replay
 
-# (the trajectory so far, the environment in that state, how many) -> other actions that an agent might take there
+# (the trajectory so far, the environment in that state, how many) -> other possible actions
 Propose = Callable[[Trajectory, Any, int], Iterable[Action]]
 
 
@@ -25,15 +25,15 @@ def iwm(
     alternatives: int = 3,
     counts: Counter[str] | None = None,
 ) -> Iterator[Transition]:
-    """The transitions of an expert and, in each of its states, those of other actions.
+    """Yield an expert's transitions and, in each of its states, those of other actions.
 
     Args:
-        trajectories: from `agents.play` in this environment.
-        environment: an instance; the expert's actions are replayed in it before each alternative.
-        propose: proposes other actions, such as the target model's at temperature 1, or `agents.scripted.directions`. The
-            expert's own action and duplicates are left out.
-        alternatives: at most so many other actions for each state.
-        counts: receives the numbers of `expert` and `alternative` transitions, and of skipped trajectories by reason.
+        trajectories: played by `rollout.play` in this environment.
+        environment: an instance, in which the expert's actions are replayed before each alternative.
+        propose: proposes other actions, such as the target model's at temperature 1. Repetitions and the expert's own action are
+            left out.
+        alternatives: at most this many other actions for each state.
+        counts: counts the `expert` and `alternative` transitions, and skipped trajectories by reason.
     """
     counts = Counter() if counts is None else counts
     for trajectory in trajectories:
@@ -51,10 +51,10 @@ def iwm(
 def branch(
     trajectory: Trajectory, environment: Any, propose: Propose, alternatives: int, counts: Counter[str]
 ) -> list[list[Turn]] | None:
-    """The turns of other actions in each state of a trajectory: one list for each of its turns.
+    """Return the turns of other actions in each state of a trajectory: one list for each of its turns.
 
-    None if the trajectory is of another environment or of a world model, or if replaying its actions gives other observations:
-    then an alternative would not follow from the history beside it. `counts` receives the reason.
+    Returns None, with the reason in `counts`, for a trajectory from another environment or a world model, and for one that
+    replays differently: an alternative would then not follow from its history.
     """
     if trajectory.metadata.get("synthetic"):
         counts["synthetic"] += 1
@@ -66,7 +66,7 @@ def branch(
     actions = [turn.action for turn in trajectory.turns]
 
     def replayed(actions: Sequence[Action], number: int) -> Trajectory | None:
-        """The trajectory of these actions, if its first `number` turns are those of the expert."""
+        """Play these actions; return None unless the first `number` turns are the expert's."""
         played = replay(environment, row, actions, host=host)
         same = (
             played.context.initial_state == trajectory.context.initial_state
@@ -77,7 +77,7 @@ def branch(
     branches: list[list[Turn]] = []
     try:
         replays = replayed(actions, len(actions)) is not None
-    except Exception:  # the world takes other rows than it did, or the file's row is none of its own
+    except Exception:  # the row does not fit this world, or no longer does
         replays = False
     if not replays:
         counts["does not replay"] += 1
@@ -94,7 +94,7 @@ def branch(
 
 
 def _others(proposals: Iterable[Action], action: Action, count: int) -> list[Action]:
-    """The first `count` proposals that differ from `action` and from one another."""
+    """Return the first `count` proposals that differ from `action` and from one another."""
     keys = {acts(action)}
     others: list[Action] = []
     for proposal in proposals:

@@ -1,13 +1,13 @@
-"""Who says what follows an imagined action: the policy itself, a world model in its place, or the real environment.
+"""Who predicts what follows an imagined action: the policy itself, another world model, or the real environment.
 
-With another model as the world model this is Word2World's check before an action (section 5.3), which asks what comes of one
-action, made a choice among several. The real environment is the bound: what look-ahead would bring if every prediction came.
+Another world model makes this Word2World's check before an action (section 5.3), extended from one action to a choice among
+several. The real environment is the bound: what look-ahead would gain from perfect predictions.
 """
 
 import hashlib
 from collections.abc import Callable, Generator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 import wm_plugin.worlds.agents.rollout as rollout
 from wm_plugin.client.answers import Answers
@@ -23,45 +23,39 @@ from wm_plugin.worlds.kit.protocol import is_over, reward_of
 from wm_plugin.worlds.worlds import World
 from wm_plugin.worlds.wrappers.simulated_episode import Simulation
 
-_FEW = 8  # questions that may all fail by chance
-_GONE = ("timeout", "connection", "rate limit", "server error")  # failures of a server, not of a question
+_FEW = 8  # fewer questions than this may all fail by chance
+_GONE = ("timeout", "connection", "rate limit", "server error")  # the server failed, whatever the question
 _NO_ROW = (
-    "the real environment as the oracle begins every episode again from its row, and this episode does not carry one; "
-    "play it by wm env rollout or wm eval lookahead"
+    "the real environment replays every episode from its row, and this episode has none; play it with wm env rollout or "
+    "wm eval lookahead"
 )
 
 
-class ImaginedWorld(Protocol):
+class ImaginedWorld:
     """Answers imagined actions."""
 
     @property
     def settings(self) -> dict[str, Any]:
         """Everything that its answers depend on, as JSON values."""
-        ...
+        return {}
 
-    def begin(self, branches: Sequence[Branch]) -> None: ...
+    def begin(self, branches: Sequence[Branch]) -> None:
+        """Prepare for new branches."""
 
     def observe(self, branches: Sequence[Branch]) -> None:
-        """What follows the actions of branches, all at once: each gets its observations and outcome, or fails."""
-        ...
+        """Give each branch the observations and outcome of its action, or make it fail."""
+        raise NotImplementedError
 
 
-class OwnWorld:
+class OwnWorld(ImaginedWorld):
     """The policy predicts the results of its own calls; `marks` read the outcome from them.
 
     Args:
-        observers: what is observed after a call of each tool, as `World.observers`; "tool" after all others.
+        observers: the kind of observation after each tool's calls, as in `World.observers`; "tool" after all others.
     """
 
     def __init__(self, imaginer: Imaginer, marks: Marks, observers: Mapping[str, Kind] | None = None) -> None:
         self._imaginer, self._marks, self._observers = imaginer, marks, observers or {}
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        return {}
-
-    def begin(self, branches: Sequence[Branch]) -> None:
-        """Nothing: the policy has its branches."""
 
     def observe(self, branches: Sequence[Branch]) -> None:
         for branch, texts in zip(branches, self._imaginer.predict(branches), strict=True):
@@ -72,7 +66,7 @@ class OwnWorld:
 def imagined(
     branch: Branch, texts: Sequence[str], marks: Marks, observers: Mapping[str, Kind] = MappingProxyType({})
 ) -> None:
-    """Go on with what the policy imagined to follow its calls; `marks` read the outcome from it."""
+    """Add the results that the policy imagined to a branch; `marks` read the outcome from them."""
     outcomes = [marks.outcome(text) for text in texts]
     branch.observe(
         [
@@ -85,16 +79,15 @@ def imagined(
     )
 
 
-class OtherWorld:
-    """A world model in the world's place, asked as in `Simulation`; its mark says that an episode is won.
+class OtherWorld(ImaginedWorld):
+    """A world model, asked as in `Simulation`; its mark of success says that an episode is won.
 
-    Control tokens of chat templates in a question are made harmless, as in a simulated world: else an action could write the
-    world model's answer.
+    Questions pass through `harmless`, as in a simulated world: otherwise an action could write the world model's answer.
 
     Args:
         model: at temperature 0.
-        simulation: makes one, with the prompts of the model's training.
-        marks: for rewards, and for ends that the model's mark of success does not say.
+        simulation: makes a simulation with the prompts of the model's training.
+        marks: for rewards, and for ends other than the model's mark of success.
         tokens: control tokens of its tokenizer that `harmless` does not know by their form.
     """
 
@@ -103,7 +96,6 @@ class OtherWorld:
     ) -> None:
         self._model, self._make, self._marks, self._tokens = model, simulation, marks, tokens
         self._simulations: dict[int, Simulation] = {}
-        self.asked = 0
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -126,8 +118,8 @@ class OtherWorld:
         answers = self._model([self._question(simulation, branch.action) for branch, simulation in pairs])
         if len(answers) >= _FEW and all(one.failure in _GONE for one in answers):
             raise UserError(
-                f"the world model gave no answer to any of {len(answers)} questions ({answers[0].failure}); see that it answers, "
-                "and give the same command again"
+                f"the world model gave no answer to any of {len(answers)} questions ({answers[0].failure}); check that its "
+                "server runs, and give the same command again"
             )
         for (branch, simulation), answer in zip(pairs, answers, strict=True):
             simulation.step(branch.action, answer)
@@ -144,11 +136,11 @@ class OtherWorld:
         return [{**message, "content": harmless(message["content"], self._tokens)} for message in made]
 
 
-class ControlWorld:
-    """A control (`controls.CONTROLS`) in the world's place: of a first action it says that it wins, or does not, and no more.
+class ControlWorld(ImaginedWorld):
+    """A control (`controls.CONTROLS`) in the world's place: it says only whether a first action wins.
 
-    One that says yes to all leaves the most frequent action of the policy's samples, and one that says no leaves its own. So
-    the coin is the one that looking ahead has as an arm.
+    With one that always says yes, the policy takes its most frequent sample; with one that always says no, its first. So
+    `wm eval lookahead` has only the coin as an arm.
     """
 
     def __init__(self, name: str) -> None:
@@ -158,32 +150,29 @@ class ControlWorld:
     def settings(self) -> dict[str, Any]:
         return {"control": self._name}
 
-    def begin(self, branches: Sequence[Branch]) -> None:
-        """Nothing: it keeps nothing."""
-
     def observe(self, branches: Sequence[Branch]) -> None:
         for branch in branches:
             wins = bool(self._control.succeeds(branch.state, branch.action, str(branch.seed)))
             branch.observe([], over=True, won=wins, reward=float(wins))
 
 
-class RealWorld:
-    """The environment itself, played again from the episode's row: an oracle, which no agent has.
+class RealWorld(ImaginedWorld):
+    """The environment itself, replayed from the episode's row: an oracle that no agent has.
 
-    What it draws while it is played comes out as in the episode only where the row says all of it, as in our worlds.
+    A replay equals the episode only where the row determines everything, as in our worlds.
     """
 
     def __init__(self, world: World, marks: Marks, *, host: rollout.Host = "trl") -> None:
         self._world, self._marks, self._host = world, marks, host
         self._played: dict[int, tuple[Any, Generator[Trajectory, Action | None, Trajectory]]] = {}
-        self._free: list[Any] = []  # environments to play in: some worlds start a process for each
+        self._free: list[Any] = []  # environments to reuse: some worlds start a process for each
 
     @property
     def settings(self) -> dict[str, Any]:
         return {"oracle": self._world.name}
 
     def begin(self, branches: Sequence[Branch]) -> None:
-        del branches  # each is played again where it is first asked about
+        del branches  # each is replayed when it is first observed
         self._free += [environment for environment, _ in self._played.values()]
         self._played = {}
 
@@ -210,7 +199,7 @@ class RealWorld:
         branch.observe(seen, over=over or is_over(environment), won=bool(success), reward=reward)
 
     def _replayed(self, branch: Branch) -> bool:
-        """Bring an environment to the branch's state; False where its episode came out differently."""
+        """Replay the branch's episode in an environment; return False if it comes out differently."""
         row = branch.state.metadata.get("reset")
         if not isinstance(row, dict):
             raise UserError(_NO_ROW)
@@ -228,7 +217,7 @@ class RealWorld:
 
 
 def _send(steps: Any, action: Action) -> tuple[Trajectory, bool]:
-    """The episode after an action, and whether it is at its end."""
+    """Send an action; return the episode and whether it has ended."""
     try:
         return steps.send(action), False
     except StopIteration as end:

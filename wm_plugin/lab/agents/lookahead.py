@@ -1,18 +1,17 @@
-"""The policy as its own world model: before it acts, it imagines where its actions lead, and takes the best first one.
+"""The policy as its own world model: before it acts, it imagines where its actions lead and takes the best first one.
 
-An agent that kept its world model through reinforcement learning can do this with one set of weights; one that lost it cannot,
-which is what makes the objective worth its price (measured on the grid with the demo's policies: docs/evaluation.md). Imagined
-episodes are the policy's own samples, and what follows them is its own prediction, another model's, or the real environment's.
+An agent that kept its world model through reinforcement learning can do this with one set of weights; one that lost it cannot
+(measured on the grid with the demo's policies: docs/evaluation.md). The policy samples the imagined episodes itself; it, another
+model or the real environment predicts what follows each action.
 
-`LookAhead` is a `samples.answers.Model` that answers a `Situation` by an action, as `ServerActor` and `LocalActor` do, so that
-everything that takes those takes it. `Sampled` are the same policy without a world model: it acts as it would, by the majority
-of n samples, or by the one that it finds likeliest.
+`LookAhead` answers a `Situation` with an action, as `ServerActor` and `LocalActor` do, and can replace them anywhere. `Sampled`
+is the same policy without a world model: one sample, the majority of n samples, or the sample it finds likeliest.
 """
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, Protocol
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from wm_plugin.client.answers import Answer, Conversation
 from wm_plugin.data.schema import Action, Trajectory
@@ -34,18 +33,18 @@ _FAR = 1 << 30  # turns
 
 @dataclass(frozen=True)
 class Decision:
-    """What an agent does, and what it imagined and spent for it.
+    """What an agent does, and what it imagined and spent on the way.
 
     Attributes:
-        failure: why there is no action: one of `server.KINDS`; "" if there is one.
-        tokens: that it generated.
+        failure: why there is no action (one of `server.KINDS`), or "".
+        tokens: tokens that the agent generated.
         samples: actions or episodes that it drew.
-        first_tokens: of its own first actions, all together.
-        imagined: the share of the chosen action's episodes that were imagined to be won.
-        any_success: one of any action was.
-        score: of the chosen action; None where it acted as it would.
-        observation: what it imagined to follow, in one of the chosen action's episodes; None if nothing.
-        troubled: episodes that failed, such as those of a world model without an answer.
+        first_tokens: tokens of all its first actions.
+        imagined: the share of the chosen action's episodes in which it imagined success.
+        any_success: whether it imagined success for any action.
+        score: the chosen action's value; None where it acted as without looking ahead.
+        observation: what it imagined to follow the chosen action, if anything.
+        troubled: episodes that failed, for example because a world model did not answer.
     """
 
     action: Action
@@ -60,12 +59,12 @@ class Decision:
     troubled: int = 0
 
     def to_json(self) -> str:
-        rest = {name: value for name, value in asdict(replace(self, action=Action())).items() if name != "action"}
-        return json.dumps({"action": json.loads(self.action.to_bytes()), **rest})
+        values = {name: value for name, value in vars(self).items() if name != "action"}
+        return json.dumps({"action": json.loads(self.action.to_bytes()), **values})
 
     @classmethod
     def from_json(cls, text: str) -> "Decision":
-        """Raises ValueError where a text is none, or is nested deeper than is ever read."""
+        """Read a decision. Raises ValueError if the text does not hold one, or is nested too deep."""
         value = loads(text)
         if not isinstance(value, dict):
             raise ValueError("no decision")
@@ -75,29 +74,31 @@ class Decision:
             raise ValueError(str(error)) from None
 
 
-class Decider(Protocol):
-    """An agent that decides for many states at once."""
+class Decider:
+    """A `Model` that decides for many states at once and answers each `Situation` with an action.
 
-    batched: bool
-
-    @property
-    def at_once(self) -> int:
-        """States that are decided together."""
-        ...
-
-    @property
-    def settings(self) -> dict[str, Any]: ...
-
-    def decide(self, states: Sequence[Trajectory], seeds: Sequence[int]) -> Iterator[Decision]: ...
-
-
-class _Actor:
-    """A `Decider` as a `Model` that answers a `Situation` by its action."""
+    Attributes:
+        at_once: how many states it decides together.
+    """
 
     def __init__(self, imaginer: Imaginer) -> None:
         self.imaginer, self.batched = imaginer, imaginer.batched
 
+    @property
+    def at_once(self) -> int:
+        return self.imaginer.at_once
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return self.imaginer.settings
+
     def decide(self, states: Sequence[Trajectory], seeds: Sequence[int]) -> Iterator[Decision]:
+        """Yield a decision for each state, in order."""
+        for start in range(0, len(states), self.at_once):
+            chunk = slice(start, start + self.at_once)
+            yield from self._decide(states[chunk], seeds[chunk])
+
+    def _decide(self, states: Sequence[Trajectory], seeds: Sequence[int]) -> Iterator[Decision]:
         raise NotImplementedError
 
     def ask(
@@ -108,12 +109,12 @@ class _Actor:
             keep(index, Answer(text, failure=one.failure))
 
 
-class LookAhead(_Actor):
+class LookAhead(Decider):
     """A policy that looks ahead.
 
     Args:
-        world: who says what follows an imagined action.
-        left: how many turns an episode has left, as far as that is known; none is imagined beyond.
+        world: predicts what follows an imagined action.
+        left: returns how many turns an episode has left, or None if unknown; imagined episodes go no further.
     """
 
     def __init__(
@@ -134,13 +135,8 @@ class LookAhead(_Actor):
 
     @property
     def settings(self) -> dict[str, Any]:
-        return {**self.imaginer.settings, "agent": "look-ahead", **self.config.as_dict(), **self.world.settings}
-
-    def decide(self, states: Sequence[Trajectory], seeds: Sequence[int]) -> Iterator[Decision]:
-        """A decision for each state, in order; all states of a batch imagine together."""
-        for start in range(0, len(states), self.at_once):
-            chunk = slice(start, start + self.at_once)
-            yield from self._decide(states[chunk], seeds[chunk])
+        config = self.config.model_dump(mode="json")
+        return {**self.imaginer.settings, "agent": "look-ahead", **config, **self.world.settings}
 
     def _decide(self, states: Sequence[Trajectory], seeds: Sequence[int]) -> Iterator[Decision]:
         groups = self.imagine(states, seeds)
@@ -170,7 +166,7 @@ class LookAhead(_Actor):
             )
 
     def imagine(self, states: Sequence[Trajectory], seeds: Sequence[int]) -> list[list[Branch]]:
-        """The imagined episodes of each state, to their ends or as far as is looked."""
+        """Return the imagined episodes of each state, played to their end or to the depth."""
         groups = [
             branches_of(state, seed, self.config.continuations, min(self.config.depth, self._turns_left(state)))
             for state, seed in zip(states, seeds, strict=True)
@@ -193,16 +189,16 @@ class LookAhead(_Actor):
 
 
 def taken(group: Sequence[Branch], config: LookAheadConfig) -> tuple[Branch, Choice | None]:
-    """The episode of a state's whose first action goes out. Without any that did not fail it is the first one, and no choice."""
+    """Return the episode whose first action the policy takes; with no choice if every episode failed."""
     sound = [one for one in group if not one.trouble]
-    if not sound:  # nothing can be said of what comes: the policy acts as it would
+    if not sound:  # nothing is known about the future: the policy acts as without looking ahead
         return group[0], None
     own = sound.index(group[0]) if group[0] in sound else 0
     choice = choose([one.continuation() for one in sound], config, own=own)
     return sound[choice.place], choice
 
 
-class Sampled(_Actor):
+class Sampled(Decider):
     """The same policy without a world model.
 
     Args:
@@ -215,38 +211,31 @@ class Sampled(_Actor):
         self.way, self.samples = way, 1 if way == "plain" else samples
 
     @property
-    def at_once(self) -> int:
-        return self.imaginer.at_once
-
-    @property
     def settings(self) -> dict[str, Any]:
         return {**self.imaginer.settings, **self.imaginer.sampling, "agent": self.way, "samples": self.samples}
 
-    def decide(self, states: Sequence[Trajectory], seeds: Sequence[int]) -> Iterator[Decision]:
-        """A decision for each state, in order."""
-        for start in range(0, len(states), self.at_once):
-            chunk = slice(start, start + self.at_once)
-            groups = [branches_of(*pair, self.samples, 1) for pair in zip(states[chunk], seeds[chunk], strict=True)]
-            self.imaginer.begin([branch for group in groups for branch in group], go_on=False)
-            for group in groups:
-                tokens = sum(one.tokens for one in group)
-                sound = [one for one in group if not one.trouble]
-                if not sound:
-                    yield Decision(Action(), failure=group[0].trouble, tokens=tokens, samples=len(group))
-                    continue
-                drawn = [one.continuation() for one in sound]
-                place = 0 if self.way == "plain" else (most_frequent if self.way == "majority" else most_likely)(drawn)
-                yield Decision(
-                    sound[place].first,
-                    tokens=tokens,
-                    samples=len(group),
-                    first_tokens=tokens,
-                    troubled=len(group) - len(sound),
-                )
+    def _decide(self, states: Sequence[Trajectory], seeds: Sequence[int]) -> Iterator[Decision]:
+        groups = [branches_of(*pair, self.samples, 1) for pair in zip(states, seeds, strict=True)]
+        self.imaginer.begin([branch for group in groups for branch in group], go_on=False)
+        for group in groups:
+            tokens = sum(one.tokens for one in group)
+            sound = [one for one in group if not one.trouble]
+            if not sound:
+                yield Decision(Action(), failure=group[0].trouble, tokens=tokens, samples=len(group))
+                continue
+            drawn = [one.continuation() for one in sound]
+            place = 0 if self.way == "plain" else (most_frequent if self.way == "majority" else most_likely)(drawn)
+            yield Decision(
+                sound[place].first,
+                tokens=tokens,
+                samples=len(group),
+                first_tokens=tokens,
+                troubled=len(group) - len(sound),
+            )
 
 
 class Decisions:
-    """A `Decider` as a `Model` whose answers are whole decisions, for `Answers` to keep: see `decision`."""
+    """A `Model` whose answers are a `Decider`'s whole decisions, for `Answers` to store; `decision` reads them."""
 
     def __init__(self, decider: Decider) -> None:
         self.decider, self.batched = decider, decider.batched
@@ -263,12 +252,12 @@ class Decisions:
 
 
 def decision(answer: Answer) -> Decision:
-    """What a model of `Decisions` answered."""
+    """Read an answer of `Decisions`."""
     if answer.failure:
         return Decision(Action(), failure=answer.failure)
     try:
         return Decision.from_json(answer.text)
-    except ValueError:  # an action with more values, or nested deeper, than is ever read
+    except ValueError:
         return Decision(Action(), failure="malformed")
 
 

@@ -1,8 +1,7 @@
-"""The arithmetic of look-ahead, by hand: what an imagined episode is worth, and which first action to take.
+"""The settings and the arithmetic of look-ahead: what an imagined episode is worth, and which first action to take.
 
-The value of a first action is the mean over the episodes that begin with it, less `penalty` standard deviations, where they
-disagree. A policy that imagines success nearly everywhere (seen on the grid: in 76 to 100% of states) makes this guard worth
-having; so does the floor, under which the policy's own action goes out.
+A first action's value is the mean over the episodes that begin with it, less `penalty` standard deviations. The penalty and the
+floor guard against a policy that imagines success nearly everywhere (on the grid: in 76 to 100% of states).
 """
 
 import math
@@ -23,43 +22,45 @@ class LookAheadConfig(Options):
     """How far and how widely a policy looks ahead, and how it chooses."""
 
     continuations: Whole = option(
-        "Imagined episodes of a state. Their first actions are samples of the policy.", default=16, ge=1
+        "Imagined episodes for each state. The policy samples their first actions.", default=16, ge=1
     )
-    depth: Whole = option("Longest imagined episode, in turns, the first action's included.", default=8, ge=1)
+    depth: Whole = option("Longest imagined episode, in turns, including the first action's.", default=8, ge=1)
     temperature: Number = option(
-        "The temperature at which the policy samples its actions, imagined ones too; 0 is greedy.", default=1.0, ge=0
+        "The temperature at which the policy samples its actions, also imagined ones; 0 is greedy.", default=1.0, ge=0
     )
     value: Value = option(
-        "What an episode is worth: success (1 where it is won), reward (the sum of what its turns bring) or length (1 where the "
-        "world ends it: the sooner the better); each discounted by the turns to it.",
+        "What an episode is worth: success (1 if it is won), reward (the sum of its turns' rewards) or length (1 if the world "
+        "ends it: the sooner the better); each discounted by the turns to it.",
         default="success",
     )
-    discount: Number = option("A turn later is worth this share.", default=0.9, ge=0, le=1)
+    discount: Number = option("The discount for each turn.", default=0.9, ge=0, le=1)
     penalty: Number = option(
-        "Standard deviations of a first action's episodes that are taken off their mean.", default=0.0, ge=0
+        "How many standard deviations of a first action's episodes are subtracted from their mean.", default=0.0, ge=0
     )
-    floor: Number = option("Where no first action is worth more than this, the policy acts as it would.", default=0.0)
+    floor: Number = option(
+        "If no first action is worth more than this, the policy acts as without looking ahead.", default=0.0
+    )
     world_model: Literal["own", "other", "real"] = option(
-        "Who says what follows an action: own (the policy itself), other (a world model) or real (the environment: the bound).",
+        "What follows an action is predicted by own (the policy), other (a world model) or real (the environment: the bound).",
         default="own",
     )
     observation_temperature: Number = option(
         "The temperature at which the policy predicts results; 0 is greedy.", default=0.0, ge=0
     )
     observation_tokens: Whole = option(
-        "How many tokens a predicted result has: for boards of one size, and policies that were trained on what results hold and "
-        "not on where they end. 0: it ends where the chat template's text after a result begins.",
+        "The exact length of a predicted result in tokens, for boards of one size and policies that were not trained on where "
+        "results end. 0: a result ends where the chat template's text after it begins.",
         default=0,
         ge=0,
     )
     max_observation_tokens: Whole = option(
-        "Longest predicted result whose length is not given, in tokens.", default=512, ge=1
+        "Longest predicted result in tokens, if observation_tokens is 0.", default=512, ge=1
     )
     max_new_tokens: Whole = option("Longest action, in tokens.", default=512, ge=1)
-    marks: Marks = option("Texts in observations that say an outcome.", default=Marks())
+    marks: Marks = option("Texts in observations that tell the outcome.", default=Marks())
 
     def check_marks(self) -> None:
-        """Refuse a value that nothing in an observation tells. A world model of ours, and the real world, tell of success.
+        """Refuse a value that no mark tells. World models and the real world tell success by themselves.
 
         Raises:
             UserError: a text is missing.
@@ -78,17 +79,9 @@ class LookAheadConfig(Options):
                 "look_ahead.value is length, and nothing says how an episode ends; give its last text (marks.over)"
             )
 
-    def as_dict(self) -> dict[str, Any]:
-        """JSON values."""
-        return self.model_dump(mode="json")
-
 
 def read_sets(value: Any) -> dict[str, LookAheadConfig]:
-    """The evaluation sets that are played looking ahead: {name: fields}, or the JSON of that; None for none.
-
-    Raises:
-        UserError: it is neither, or a field does not fit.
-    """
+    """Read the settings of the evaluation sets that are played looking ahead: {name: fields}, or its JSON; {} for None."""
     if value is None:
         return {}
     if isinstance(value, str):
@@ -106,16 +99,16 @@ def read_sets(value: Any) -> dict[str, LookAheadConfig]:
 
 @dataclass(frozen=True)
 class Continuation:
-    """An imagined episode from a state on.
+    """An imagined episode.
 
     Attributes:
         first: its first action, as text; equal texts are one action.
-        turns: imagined, the first action's included.
-        over: by the world, as imagined within the depth; not by an action without a call.
-        won: it was imagined to be won.
-        rewards: of each turn.
+        turns: how many turns were imagined, including the first action's.
+        over: the world ended it within the depth, in imagination; an action without a call does not count.
+        won: it was won, in imagination.
+        rewards: each turn's.
         observation: what was imagined to follow the first action.
-        logp: the first action's log-probability under the policy; None where it is unknown.
+        logp: the first action's log-probability under the policy, if known.
     """
 
     first: str
@@ -128,7 +121,7 @@ class Continuation:
 
 
 def value_of(one: Continuation, config: LookAheadConfig) -> float:
-    """What an imagined episode is worth. What comes with the first action is not discounted."""
+    """Return what an imagined episode is worth. The first action's own turn is not discounted."""
     if config.value == "reward":
         return sum(config.discount**turn * reward for turn, reward in enumerate(one.rewards))
     reached = one.won if config.value == "success" else one.over
@@ -137,13 +130,13 @@ def value_of(one: Continuation, config: LookAheadConfig) -> float:
 
 @dataclass(frozen=True)
 class Choice:
-    """What a policy takes after looking ahead.
+    """What a policy does after looking ahead.
 
     Attributes:
-        place: of the continuation whose first action goes out.
-        score: of that action; None where the policy acted as it would.
-        imagined: of its continuations, the share that were imagined to be won.
-        any_success: a continuation of any action was.
+        place: the place of the continuation whose first action it takes.
+        score: that action's value; None where the policy acts as without looking ahead.
+        imagined: the share of that action's continuations in which success was imagined.
+        any_success: whether success was imagined for any action.
     """
 
     place: int
@@ -153,20 +146,20 @@ class Choice:
 
 
 def choose(continuations: Sequence[Continuation], config: LookAheadConfig, *, own: int | None = 0) -> Choice:
-    """The first action whose continuations are worth most: mean - penalty * standard deviation (of the population).
+    """Choose the first action with the highest value: mean - penalty * standard deviation (of the population).
 
-    Of equals, the action that the policy sampled more often, then the one that came first.
+    A tie goes to the action that the policy sampled more often, then to the one sampled first.
 
     Args:
-        continuations: of one state, at least one.
-        own: the place of the continuation that is the policy's own action where none is worth more than `config.floor`.
+        continuations: those of one state, at least one.
+        own: the place of the policy's own action, which it takes if no value exceeds `config.floor`.
     """
     groups = by_first(continuations)
     scores = {
         first: _score([value_of(continuations[place], config) for place in places], config.penalty)
         for first, places in groups.items()
     }
-    best = max(groups, key=lambda first: (scores[first], len(groups[first])))  # the first of equals
+    best = max(groups, key=lambda first: (scores[first], len(groups[first])))
     any_success = any(one.won for one in continuations)
     fallback = scores[best] <= config.floor and own is not None
     place = own if fallback and own is not None else groups[best][0]
@@ -175,7 +168,7 @@ def choose(continuations: Sequence[Continuation], config: LookAheadConfig, *, ow
 
 
 def by_first(continuations: Sequence[Continuation]) -> dict[str, list[int]]:
-    """The places of continuations by their first action, in the order in which these came."""
+    """Group the places of continuations by first action, in order of appearance."""
     groups: dict[str, list[int]] = {}
     for place, one in enumerate(continuations):
         groups.setdefault(one.first, []).append(place)
@@ -183,13 +176,13 @@ def by_first(continuations: Sequence[Continuation]) -> dict[str, list[int]]:
 
 
 def most_frequent(continuations: Sequence[Continuation]) -> int:
-    """The place of the action that came most often; of equals, of the first."""
+    """Return the place of the most frequent action; the first one in a tie."""
     groups = by_first(continuations)
     return groups[max(groups, key=lambda first: len(groups[first]))][0]
 
 
 def most_likely(continuations: Sequence[Continuation]) -> int:
-    """The place of the action with the highest log-probability under the policy; of equals, of the first.
+    """Return the place of the action with the highest log-probability under the policy; the first one in a tie.
 
     Raises:
         UserError: there are no log-probabilities.
@@ -203,11 +196,11 @@ def most_likely(continuations: Sequence[Continuation]) -> int:
 
 
 def samples_for(budget: float, each: float) -> int:
-    """How many samples cost what look-ahead costs, to the nearest whole one, and at least one.
+    """Return how many samples cost as much as look-ahead, to the nearest whole number, at least one.
 
     Args:
-        budget: tokens that a decision of look-ahead generated, in the mean.
-        each: tokens of a sample of the policy, in the mean.
+        budget: mean tokens of a look-ahead decision.
+        each: mean tokens of a policy's sample.
     """
     return max(1, math.floor(budget / each + 0.5)) if each > 0 else 1
 

@@ -1,7 +1,7 @@
-"""Other actions that an agent might take in the states of an expert's trajectories: a wanderer's, or a model's.
+"""Proposals of other actions in the states of an expert's trajectories, from a wanderer or a model.
 
-The early-experience baselines (RWML, section 3.1 and appendix B.3) let the target model propose them, at temperature 1 in our
-commands; it is the policy to be trained, not the expert.
+In the early-experience baselines (RWML, section 3.1 and appendix B.3) the target model proposes them: the policy to be trained,
+not the expert. Our commands sample it at temperature 1.
 """
 
 import random
@@ -17,11 +17,11 @@ from wm_plugin.runtime.workers import Lost
 from wm_plugin.worlds.agents.acting import Situation, action_of_answer
 from wm_plugin.worlds.worlds import World
 
-_TRIES = 16  # draws of a wanderer for each action: where there are few actions, most are the same
+_TRIES = 16  # a wanderer's draws for each action: most are equal if there are few actions
 
 
 class Proposer(Protocol):
-    """A `Propose` of `agents.alternatives` that may be told of trajectories before it is asked about their states."""
+    """An `alternatives.Propose` that can prepare for whole trajectories first."""
 
     def prepare(self, trajectories: list[Trajectory]) -> None: ...
 
@@ -29,7 +29,7 @@ class Proposer(Protocol):
 
 
 class RandomProposals:
-    """Actions of the world's wanderer. A draw depends only on the seed, the task, and the turn."""
+    """Actions of the world's wanderer. A draw depends only on the seed, the task and the turn."""
 
     def __init__(self, world: World, seed: int = 0) -> None:
         self._world, self._seed = world, seed
@@ -47,13 +47,12 @@ class RandomProposals:
 
 
 class ModelProposals:
-    """Actions of a model in the place of the agent. What it says without a call acts on nothing, and is left out.
+    """Actions of a model in the agent's place. Answers without a call are left out.
 
     Args:
-        answers: of an `acting.ServerActor` or `LocalActor`; what its file keeps is not asked again.
-        draws: answers in each state. Those that are equal, or are the expert's action, count once or not at all: ask for more
-            than there should be alternatives.
-        counts: receives the numbers of answers `without a call` and of those that failed, by reason.
+        answers: from an `acting.ServerActor` or `LocalActor`; stored ones are not asked again.
+        draws: answers for each state. Ask for more than the wanted alternatives, since some are equal or the expert's.
+        counts: counts answers without a call, and failures by reason.
     """
 
     def __init__(self, answers: Answers, *, draws: int = 6, seed: int = 0, counts: Counter[str] | None = None) -> None:
@@ -61,7 +60,7 @@ class ModelProposals:
         self._counts = Counter() if counts is None else counts
 
     def prepare(self, trajectories: list[Trajectory]) -> None:
-        """Ask about all states of these trajectories at once."""
+        """Ask about all states of these trajectories in one batch."""
         states = [
             trajectory.model_copy(update={"turns": trajectory.turns[:number]})
             for trajectory in trajectories
@@ -88,10 +87,10 @@ class ModelProposals:
 def prepared(
     trajectories: Iterable[Trajectory], proposals: Proposer, environment: str, *, at_once: int = 64
 ) -> Iterator[Trajectory]:
-    """The trajectories, of which `proposals` was told, `at_once` together, before it is asked about them one by one.
+    """Yield the trajectories, each after `proposals` was prepared for its group of `at_once`.
 
     Args:
-        environment: the class by its path, as in a trajectory's metadata: it is not told of those of other worlds.
+        environment: the class's path, as in a trajectory's metadata; trajectories of other worlds are not prepared.
     """
     rest = iter(trajectories)
     while group := list(islice(rest, at_once)):

@@ -1,4 +1,4 @@
-"""Self-reflection: a strong model that knows the outcome of each action writes why the expert's action is the better one.
+"""Self-reflection: a strong model that knows each action's outcome writes why the expert's action is the better one.
 
 RWML's baseline (section 3.1, appendices B.3 and C.4). The prompt is our own.
 """
@@ -18,9 +18,9 @@ from wm_plugin.lab.agents.alternatives import Propose, branch
 from wm_plugin.tokens.harmless import harmless
 from wm_plugin.tokens.message import Message
 
-Ask = Callable[[list[list[Message]]], list[str | None]]  # conversations -> a reply for each, or None
+Ask = Callable[[list[list[Message]]], list[str | None]]  # conversations -> a reply, or None, for each
 WORDS = 150  # the limit that the prompt states
-MAX_CHARS = 3000  # of a thought; longer ones are left out
+MAX_CHARS = 3000  # longer thoughts are left out
 
 INSTRUCTION = f"""You write down what an agent thinks before it acts.
 
@@ -40,7 +40,7 @@ At most {WORDS} words. The thoughts alone, without a heading, without the action
 
 class _State(NamedTuple):
     trajectory: Trajectory
-    number: int  # of the turn
+    number: int  # the turn's
     others: list[Turn]
 
 
@@ -56,19 +56,19 @@ def reflection(
     batch: int = 64,
     counts: Counter[str] | None = None,
 ) -> Iterator[Sample]:
-    """For each state of an expert a sample: the history, then a thought that compares actions, and the expert's action.
+    """Yield a sample for each state of an expert: the history, then a thought that compares actions, and the expert's action.
 
     Only the thought and the action are trained on.
 
     Args:
         trajectories, environment, propose, alternatives: as in `alternatives.iwm`. States without another action are left out.
-        ask: conversations to replies; `asking(ServerPredictor(...))` for a server.
-        inline: put the thought before the content as `<think>...</think>` instead of into `reasoning_content`, which chat
-            templates of models without a thinking mode leave out.
-        max_chars: of a thought; longer ones are left out. The strong model's own thinking, up to `</think>`, is not part of it.
-        batch: how many conversations are asked at once.
-        counts: receives the numbers of `samples`, of dropped replies (`no reply`, `empty`, `too long`), of states with
-            `no alternative`, and of skipped trajectories by reason.
+        ask: answers conversations; for a server `asking(ServerPredictor(...))`.
+        inline: write the thought as `<think>...</think>` before the content. By default it is `reasoning_content`, which the chat
+            templates of models without a thinking mode drop.
+        max_chars: longer thoughts are left out. The strong model's own thinking, up to `</think>`, does not count.
+        batch: how many conversations to ask at once.
+        counts: counts `samples`, dropped replies (`no reply`, `empty`, `too long`), states with `no alternative`, and skipped
+            trajectories by reason.
     """
     counts = Counter() if counts is None else counts
     states = _states(trajectories, environment, propose, alternatives, counts)
@@ -83,8 +83,10 @@ def reflection(
 
 
 def question(trajectory: Trajectory, number: int, others: Iterable[Turn]) -> list[Message]:
-    """The conversation that asks for the thought of a turn. Texts of the trajectory stand inside JSON strings only, and control
-    tokens of chat templates in them are plain text."""
+    """Write the conversation that asks for a turn's thought.
+
+    The trajectory's texts stand inside JSON strings only, with the control tokens of chat templates made harmless.
+    """
     situation = {
         "conversation": chat(trajectory.context, trajectory.turns[:number]),
         "chosen": _action_and_answers(trajectory.turns[number]),
@@ -97,7 +99,7 @@ def question(trajectory: Trajectory, number: int, others: Iterable[Turn]) -> lis
 
 
 def asking(predictor: Predictor, seed: int = 0) -> Ask:
-    """A predictor as `ask`: one reply for each conversation."""
+    """Make an `ask` of a predictor: one reply for each conversation."""
     return lambda conversations: [
         replies[0] if replies else None for replies in predictor(conversations, k=1, seed=seed)
     ]

@@ -1,12 +1,12 @@
-"""Synthetic trajectories: episodes of an agent in a world model, of which the successful ones are kept.
+"""Synthetic trajectories: an agent plays episodes in a world model, and the successful ones are kept.
 
 Word2World (section 7.2, appendix A.2) fine-tunes agents on 1,000 successful trajectories of the real world, of the world model,
-or of both. The same policy makes both halves, and not the one whose rollouts trained the world model; success in the world model
-is what it predicts. How many tasks there are, and how often each is tried, the paper does not say: that is ours.
+or of both. One policy plays both; it is not the one whose rollouts trained the world model. The world model predicts its own
+success. The paper does not give the number of tasks or of attempts at each; those are our choice.
 
-No reader takes them for real. `metadata["synthetic"]` says who played the world, with what prompts, who acted and what decided
-the episode; each observation has `simulated`, and is no target (`target: false`), so that no world model is trained on or
-evaluated with what a world model said. The class and the row in `metadata` are the real world's.
+Readers never take these trajectories for real ones. `metadata["synthetic"]` names the world model, its prompts, the agent and
+what decided the episode; each observation has `simulated` and `target: false`, so that no world model trains on it or is
+evaluated with it. The class and the row in `metadata` are the real world's.
 """
 
 import hashlib
@@ -36,29 +36,29 @@ from wm_plugin.worlds.wrappers.simulation_config import SimulationConfig
 from wm_plugin.worlds.wrappers.world_model_client import world_model
 
 Keep = Literal["success", "all"]
-_ADDRESS = ("model", "url", "api_key_env")  # another place of the same model, which `origin` names
-_SPEED = ("concurrency", "timeout", "patience", "cache", "evaluation", "worlds")  # no answer depends on them
-_FIGURES = ("requests", "cached", "repairs", "tokens", "harmless")  # of `simulated`, as `simulation/<name>`
-_BY_CHANCE = ("requests", "cached", "tokens")  # of these: they depend on what was asked before, or at the same time
-_FEW = 8  # episodes of a shard that may all be lost by chance
+_ADDRESS = ("model", "url", "api_key_env")  # where the model is; `origin` says which one it is
+_SPEED = ("concurrency", "timeout", "patience", "cache", "evaluation", "worlds")  # do not change answers
+_FIGURES = ("requests", "cached", "repairs", "tokens", "harmless")  # in `simulated`: `simulation/<name>`
+_BY_CHANCE = ("requests", "cached", "tokens")  # depend on earlier and simultaneous questions
+_FEW = 8  # fewer episodes than this may all be lost by chance
 
 
 @dataclass
 class Report:
-    """Counts of episodes, up to the one that completed the file; `played` and the figures have the rest of its shard, too.
+    """Counts of episodes up to the one that completed the file; `played` and `figures` cover the rest of its shard too.
 
-    `left_out` has those that were played and not kept, by reason: `no success`, `lost` (the world model gave no answer that could
-    be used), `repeated` (the same as one before), and failures of the agent's server.
+    `left_out` counts episodes that were not kept, by reason: `no success`, `lost` (the world model gave no usable answer),
+    `repeated` (equal to an earlier one), and failures of the agent's server.
     """
 
     played: int = 0
     attempts: int = 0
     kept: int = 0
     successes: int = 0
-    turns: int = 0  # of those that were kept
-    tasks: set[str] = field(default_factory=set)  # of those that were kept
+    turns: int = 0  # of kept episodes
+    tasks: set[str] = field(default_factory=set)  # of kept episodes
     left_out: Counter[str] = field(default_factory=Counter)
-    figures: Counter[str] = field(default_factory=Counter)  # what the world model was asked
+    figures: Counter[str] = field(default_factory=Counter)  # questions to the world model
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -85,20 +85,20 @@ def synthesize(
     shard_size: int = 64,
     watch: Any = iter,
 ) -> Report:
-    """Play rows one after the other until `count` trajectories are kept, and write these to `out` (.jsonl or .parquet).
+    """Play rows in order until `count` trajectories are kept, and write these to `out` (.jsonl or .parquet).
 
-    The file is the same for any number of episodes at once and any `shard_size`, and whether the run was interrupted or not, as
-    far as the models answer the same again. Episodes without a trajectory go to `X.rejects.jsonl`.
+    The file does not depend on how many episodes run at once, on `shard_size` or on interruptions, as long as the models repeat
+    their answers. Episodes without a trajectory go to `X.rejects.jsonl`.
 
     Args:
-        rows: one for each attempt. A row that occurs again is played anew, with other draws of the policy.
-        player: of the agent, in `world`.
-        keep: `success`, or `all` but lost episodes and repetitions.
+        rows: one for each attempt. A repeated row is played anew, with other draws of the policy.
+        player: the agent, in `world`.
+        keep: `success`, or `all` except lost and repeated episodes.
         folder: for finished shards, as in `collect`; it may be removed afterwards.
         watch: wraps the iterator over the paths of finished shards, for a progress bar.
 
     Raises:
-        UserError: as `collect`; or a whole shard was lost, because the world model does not answer.
+        UserError: as `collect`; or the world model answered in no episode of a shard.
     """
     if keep not in get_args(Keep):
         raise UserError(f"keep is {shown(keep)}{nearest(keep, get_args(Keep))}")
@@ -130,7 +130,7 @@ def synthesize(
             report.tasks.add(result.task_id)
             yield _finished(result, world)
             if report.kept == count:
-                for rest in islice(results, -report.attempts % shard_size):  # of the shard, which is played already
+                for rest in islice(results, -report.attempts % shard_size):  # the shard has been played already
                     asked(rest)
                 return
 
@@ -140,7 +140,7 @@ def synthesize(
 
 
 class Marked:
-    """A player whose trajectories say that they are synthetic."""
+    """A player that marks its trajectories as synthetic."""
 
     def __init__(self, player: Player, world: SimulatedWorld) -> None:
         self._player, self._about = player, provenance(world.config)
@@ -153,8 +153,8 @@ class Marked:
             said = [seen.text for turn in lost[-1].turns[-1:] for seen in turn.observations[-1:]]
             why = f" ({said[0].splitlines()[0]})" if said and said[0] else ""
             raise UserError(
-                f"simulation: all {len(lost)} episodes of a shard were lost{why}; see that the world model answers, and give the "
-                "same command again, which goes on from the shards before"
+                f"simulation: all {len(lost)} episodes of a shard were lost{why}; check that the world model answers, and give "
+                "the same command again, which continues after the finished shards"
             )
         return [result if isinstance(result, Lost) else self._mark(result) for result in results]
 
@@ -179,7 +179,7 @@ def wandering(
     workers: int = 1,
     timeout: float | None = None,
 ) -> Player:
-    """The wanderer of a simulated world, `workers` episodes at once."""
+    """Make a player of a simulated world's wanderer, with `workers` episodes at once."""
     return ThreadPlayer(
         world,
         lambda number: scripted(world.wanderer(random.Random(f"{seed}/{number}"))),
@@ -192,10 +192,10 @@ def wandering(
 
 
 def provenance(config: SimulationConfig) -> dict[str, Any]:
-    """What a trajectory of a world model says of its origin: the model, its prompts and sampling, and what decides a success.
+    """Describe a synthetic trajectory's origin: the model, its prompts and sampling, and what decides success.
 
     Raises:
-        UserError: the world model cannot be loaded, or its address is none.
+        UserError: the world model cannot be loaded, or its address is invalid.
     """
     success: dict[str, Any] = {"by": config.success}
     if config.success == "verifier":
@@ -217,12 +217,12 @@ def provenance(config: SimulationConfig) -> dict[str, Any]:
 
 
 def is_synthetic(trajectory: Trajectory) -> bool:
-    """Whether a world model said what is observed in a trajectory."""
+    """Return whether a world model wrote a trajectory's observations."""
     return bool(trajectory.metadata.get("synthetic"))
 
 
 def _settings(config: SimulationConfig, about: Mapping[str, Any]) -> Any:
-    """Everything in a config that the episodes depend on, as JSON values; not where the model is."""
+    """Return everything in a config that the episodes depend on, as JSON values, without the model's place."""
     values = config.model_dump(mode="json", exclude={*_ADDRESS, *_SPEED}, fallback=repr)
     model = {name: value for name, value in about["world_model"].items() if name != "server"}
     model = {"weights": model["weights"]} if "weights" in model else model
@@ -231,14 +231,14 @@ def _settings(config: SimulationConfig, about: Mapping[str, Any]) -> Any:
 
 
 def _digest_of_file(name: str | None) -> str | None:
-    """The beginning of a file's SHA-256; None where the name is that of a family."""
+    """Return the first digits of a file's SHA-256; None for the name of a family."""
     if name is None or not Path(name).is_file():
         return None
     return hashlib.sha256(Path(name).read_bytes()).hexdigest()[:16]
 
 
 def _left_out(trajectory: Trajectory, keep: Keep, seen: set[bytes]) -> str | None:
-    """Why a trajectory is not kept; None if it is."""
+    """Return why a trajectory is not kept, or None."""
     if _is_lost(trajectory):
         return "lost"
     if keep == "success" and not trajectory.success:
@@ -255,13 +255,13 @@ def _is_lost(trajectory: Trajectory) -> bool:
 
 
 def _predicted(observation: Observation) -> Observation:
-    """Of a world model; of a call that failed, of the host."""
+    """Mark an observation as the world model's; that of a failed call is the host's."""
     marks = {"target": False} if observation.error else {"simulated": True, "target": False}
     return observation.model_copy(update={"data": {**observation.data, **marks}})
 
 
 def _finished(trajectory: Trajectory, world: SimulatedWorld) -> Trajectory:
-    """The trajectory with a source that shows in every name which follows from it, and the figures that are its own."""
+    """Give a trajectory a source that shows in all names derived from it, and only the figures that are its own."""
     assert trajectory.source is not None
     chance = {f"simulation/{name}" for name in _BY_CHANCE}
     figures = {name: value for name, value in trajectory.metadata["figures"].items() if name not in chance}

@@ -1,11 +1,11 @@
-"""The figures of a policy before and after a training: how it plays, how well it predicts its world, and general text.
+"""Measure a policy before and after training: how it plays, how well it predicts its world, and general text.
 
     python -m wm_plugin.lab.tiny.figures --model DIR --name cloned --episodes E.jsonl --played P.jsonl --out figures.jsonl
     python -m wm_plugin.lab.tiny.figures --table figures.jsonl --out figures.md
 
-An environment token is one that the world-model term would count, predicted from the real tokens before it, as the policy reads
-them. A result is exact if every token of it is the model's first choice. General text is Python's own documentation of its
-language, which is in every installation.
+The measured environment tokens are those that the world-model term counts, predicted from the real tokens before them. A result
+is exact if each of its tokens is the model's first choice. General text is Python's documentation of its language, which every
+installation has.
 """
 
 import argparse
@@ -26,14 +26,15 @@ from wm_plugin.errors import UserError
 from wm_plugin.lab.evaluation.inspect import Inspector
 from wm_plugin.lab.evaluation.one_step import evaluate
 from wm_plugin.lab.evaluation.perplexity import score, windows
+from wm_plugin.lab.tiny import tables
 from wm_plugin.objectives.echo import EchoConfig
 from wm_plugin.runtime.command import exit_code, output
 
-WINDOW = 512  # tokens of general text that are read at once
+WINDOW = 512  # tokens of general text at once
 
 
 def tokens_of(tokenizer: Any, episodes: Iterable[Trajectory]) -> tuple[list[list[int]], list[list[int]]]:
-    """Token ids of episodes as the policy reads them, and masks: 1 = a token of the environment's, without scaffold."""
+    """Return episodes' token ids as the policy reads them, and masks: 1 = an environment token, without scaffold."""
     inspector = Inspector(tokenizer, EchoConfig(1.0))
     ids, masks = [], []
     for episode in episodes:
@@ -52,17 +53,17 @@ def tokens_of(tokenizer: Any, episodes: Iterable[Trajectory]) -> tuple[list[list
 
 
 def perplexity(model: Any, tokenizer: Any, texts: Sequence[str], *, tokens: int = 4 * WINDOW) -> float:
-    """That of the first `tokens` tokens of the texts, in windows of 512, of which the first token of each does not count."""
+    """Return the perplexity of the texts' first `tokens` tokens in windows of 512, whose first tokens do not count."""
     rows = windows(tokenizer, "\n\n".join(texts), WINDOW, tokens)
     if not rows:
-        raise UserError("the texts have less than two tokens; name longer ones by --texts")
+        raise UserError("the texts have less than two tokens; give longer ones with --texts")
     return math.exp(score(model, rows, batch_size=1).mean_nll)
 
 
 def figures(
     model: Any, tokenizer: Any, episodes: Sequence[Path], played: Path | None, texts: Sequence[str], tokens: int
 ) -> dict[str, Any]:
-    """All of them, as JSON values; of the episodes that it has played itself only where `played` names them."""
+    """Return all figures as JSON values; those of the model's own episodes only if `played` names them."""
     row: dict[str, Any] = {}
     for path in episodes:
         ids, masks = tokens_of(tokenizer, read(path))
@@ -79,13 +80,10 @@ def figures(
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
-    """The rows in Markdown; the last one of a name counts."""
+    """Write the rows in Markdown; the last row of a name counts."""
     by_name = {row["name"]: row for row in rows}
     columns = list(dict.fromkeys(column for row in by_name.values() for column in row))
-    lines = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
-    for row in by_name.values():
-        lines.append(f"| {' | '.join(_cell(row.get(column)) for column in columns)} |")
-    return "\n".join(lines) + "\n"
+    return tables.markdown(columns, [[_cell(row.get(column)) for column in columns] for row in by_name.values()])
 
 
 def _cell(value: Any) -> str:
@@ -96,7 +94,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m wm_plugin.lab.tiny.figures", description=(__doc__ or "").partition("\n")[0]
     )
-    parser.add_argument("--out", type=Path, required=True, help="a line is added to X.jsonl; with --table, the table")
+    parser.add_argument("--out", type=Path, required=True, help="X.jsonl, to which a line is added; with --table, X.md")
     parser.add_argument("--table", type=Path, metavar="FILE", help="write the lines of this file as a table")
     parser.add_argument("--model", help="folder of the model")
     parser.add_argument("--name", help="name of the row")
@@ -112,7 +110,7 @@ def main(arguments: list[str] | None = None) -> int:
             print(text, end="")
         return 0
     if options.model is None or options.name is None:
-        raise UserError("--model and --name are missing: whose figures, and what to call them")
+        raise UserError("--model and --name are missing; give the model and the name of its row")
     from transformers import AutoModelForCausalLM
 
     from wm_plugin.tokens.tokenizer import load_tokenizer

@@ -1,4 +1,4 @@
-"""The folder of a model that a command writes: no other file is written over, and `config.json`, which completes it, is last."""
+"""The folder of a model that a command writes."""
 
 import json
 import os
@@ -12,14 +12,10 @@ from wm_plugin.errors import UserError
 
 
 def check_out(out: Path, mark: str, what: str) -> None:
-    """Refuse a folder with something else in it, whose files might be written over.
+    """Refuse a file, or a folder that is not empty and lacks the file `mark`, which `writing` puts there.
 
     Args:
-        mark: the file that `writing` puts into a folder.
         what: the model, in words.
-
-    Raises:
-        UserError: it is a file, or a folder without the mark that is not empty.
     """
     if out.exists() and not out.is_dir():
         raise UserError(f"--out: {out} is a file; name a folder")
@@ -29,7 +25,10 @@ def check_out(out: Path, mark: str, what: str) -> None:
 
 @contextmanager
 def writing(out: Path, mark: str, note: Mapping[str, Any]) -> Iterator[Path]:
-    """A folder to write the model's files to, which become those of `out` at the end, with `note` under the name `mark`."""
+    """Yield a folder for the model's files, which move to `out` at the end, with `note` in the file `mark`.
+
+    `config.json`, which completes a model, moves last.
+    """
     out.parent.mkdir(parents=True, exist_ok=True)
     with work_folder(out) as folder:
         yield folder
@@ -37,3 +36,24 @@ def writing(out: Path, mark: str, note: Mapping[str, Any]) -> Iterator[Path]:
         out.mkdir(exist_ok=True)
         for file in sorted(folder.iterdir(), key=lambda file: file.name == "config.json"):
             os.replace(file, out / file.name)
+
+
+def save(model: Any, tokenizer: Any, out: Path, mark: str, note: Mapping[str, Any]) -> None:
+    """Write a model and its tokenizer to the folder `out`."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # writing takes a moment
+    with writing(out, mark, note) as folder:
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+
+
+def load(folder: Path, flag: str) -> Any:
+    """Load the model in a folder that a flag named, as float32."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    try:
+        return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{flag}: {folder} is no folder of a model ({str(error)[:100]})") from None

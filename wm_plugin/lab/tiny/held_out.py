@@ -1,4 +1,4 @@
-"""Measures the tiny policy on held-out wall layouts."""
+"""Measure the tiny policy on held-out wall layouts."""
 
 import random
 import time
@@ -19,26 +19,25 @@ from wm_plugin.worlds.agents import rollout
 from wm_plugin.worlds.agents.scripted import scripted
 from wm_plugin.worlds.grid import GridEnvironment, make_boards, wanderer
 
-_SEED = 52_000_003  # of boards that are used only here
-_TASKS = 4  # boards of one layout
-_AHEAD = 4  # one board in so many is played with look-ahead, which costs a hundred times as much
+_SEED = 52_000_003  # its boards are used only here
+_TASKS = 4  # at most this many boards of one layout
+_AHEAD = 4  # one in four boards is also played looking ahead, which costs a hundred times as much
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The figures of a policy on the held-out boards. `ratios` are per board (success, turns) or per walk (env_nll, exact)."""
+    """A policy's figures. `ratios` are per board (success, turns) or per walk (env_nll, exact)."""
 
     ratios: dict[str, Ratio]
     played: list[Played]
 
     def means(self) -> dict[str, float]:
-        """The mean of each ratio."""
         return {name: ratio.mean for name, ratio in self.ratios.items()}
 
 
 @dataclass(frozen=True)
 class Ahead:
-    """Success of one policy on the same boards with the same luck: as it plays, and when it looks ahead with itself."""
+    """A policy's success on the same boards with the same random numbers: plain, and looking ahead with itself."""
 
     plain: Ratio
     ahead: Ratio
@@ -56,7 +55,7 @@ class HeldOut:
         self.walks = walks(tokenizer, self.walked, _SEED)
 
     def measure(self, model: PreTrainedModel) -> Measured:
-        """Let `model` play every board, and predict every observation of the walks."""
+        """Let `model` play every board and predict every observation of the walks."""
         played = play(model, self.tokenizer, self.boards, _SEED)
         step = evaluate(model, *self.walks, batch_size=64)
         ratios = {
@@ -68,7 +67,7 @@ class HeldOut:
         return Measured(ratios, played)
 
     def look_ahead(self, model: PreTrainedModel) -> Ahead:
-        """Let `model` play some of the boards twice: as it is, and looking ahead with itself."""
+        """Let `model` play some boards twice: plain, and looking ahead with itself."""
         began = time.process_time()
         plain, ahead = (
             _mean([episode.success for episode in way(model, self.tokenizer, self.ahead_boards, _SEED)])
@@ -77,14 +76,14 @@ class HeldOut:
         return Ahead(plain, ahead, time.process_time() - began)
 
     def layouts(self, measure: str) -> list[str]:
-        """The wall layout of each board: tasks of one layout are not independent."""
+        """Return each board's wall layout, since tasks of one layout are not independent."""
         boards = {"success": self.boards, "turns": self.boards, "look_ahead": self.ahead_boards}.get(
             measure, self.walked
         )
         return [_layout(board) for board in boards]
 
     def episodes(self) -> Iterator[Trajectory]:
-        """The walks on which `measure` predicts, as trajectories."""
+        """Yield the walks on which `measure` predicts, as trajectories."""
         rng = random.Random(_SEED)
         for number, board in enumerate(self.walked):
             row = {"prompt": [{"role": "user", "content": ""}], "board": board}
@@ -92,7 +91,7 @@ class HeldOut:
             yield walked.model_copy(update={"source": Source(format="wm", file="grid", row=number)})
 
     def predict(self, model: PreTrainedModel, count: int = 32) -> list[Prediction]:
-        """The second next-observation of walks of two moves or more, for display: `count` of them, one a wall layout."""
+        """Predict the second next observation of `count` walks, one for each wall layout, for display."""
         indices: dict[str, int] = {}
         for index, (layout, row) in enumerate(zip(self.layouts("exact"), self.walks[1], strict=True)):
             if sum(row) >= 2 * OBSERVATION_TOKENS:
@@ -110,7 +109,7 @@ def _layout(board: str) -> str:
 
 
 def _spread(count: int, seed: int) -> list[str]:
-    """`count` held-out boards, at most `_TASKS` of a layout: otherwise a seventh of them would share one."""
+    """Return `count` held-out boards, at most `_TASKS` of a layout; otherwise a seventh would share one."""
     tasks: Counter[str] = Counter()
     boards = []
     for board in make_boards(12 * count, seed, held_out=True):

@@ -1,10 +1,9 @@
-"""A server on localhost for the tiny recipes of Qwen-AgentWorld: a judge that compares words, and a reasoner that guesses.
+"""Serve a judge and a reasoner on localhost for the tiny recipes of Qwen-AgentWorld. There is no language model in it.
 
     python -m wm_plugin.lab.tiny.judge COMMAND...        serves on port 8399 while the command runs, and ends with its exit code
 
-It speaks the chat protocol of OpenAI as far as our clients use it. As a judge it answers the questions of `RubricReward`,
-`JudgeReward` and `ReferenceReward`, by the share of words that are right. As a reasoner it writes a thought, and as a prediction
-a text that the session has shown. No language model is in it: it shows that a recipe runs, and a reward that can be learnt.
+The judge answers the questions of `RubricReward`, `JudgeReward` and `ReferenceReward` by the share of words that are right. The
+reasoner writes a thought, and predicts a text that the session has shown. So a recipe runs, with a reward that can be learnt.
 """
 
 import argparse
@@ -24,7 +23,7 @@ _score = WordF1Reward()
 
 
 def reply(body: dict[str, Any]) -> str:
-    """The answer to a request: a judge's if the last message is made of blocks, else a reasoner's."""
+    """Answer a request: as a judge if its last message consists of blocks, else as a reasoner."""
     texts = [str(message.get("content") or "") for message in body["messages"]]
     if not texts[-1].startswith("[[begin "):
         return _guess(body["messages"], random.Random(json.dumps([texts, body.get("seed")])))
@@ -39,13 +38,13 @@ def reply(body: dict[str, Any]) -> str:
 
 
 def _block(question: str, name: str) -> str:
-    """A text of a question, by the number that all its markers have."""
+    """Return a block's text; all markers of a question have the same number."""
     number = question.partition("]]")[0].rpartition(" ")[2]
     return question.partition(f"[[begin {name} {number}]]\n")[2].partition(f"\n[[end {name} {number}]]")[0]
 
 
 def _guess(messages: list[dict[str, Any]], rng: random.Random) -> str:
-    """A thought, and what the environment said before, or a paragraph of what is known, as the prediction."""
+    """Write a thought, and predict an earlier observation or a paragraph of the first message."""
     said = [str(message["content"]) for message in messages if message.get("role") == "assistant"]
     known = said or str(messages[0].get("content")).split("\n\n")
     tag = "predicted_observation"
@@ -54,7 +53,7 @@ def _guess(messages: list[dict[str, Any]], rng: random.Random) -> str:
 
 
 def serving(port: int = PORT) -> AbstractContextManager[str]:
-    """The server's address, while it serves on localhost; port 0 takes a free one."""
+    """Serve on localhost and yield the address; port 0 takes a free one."""
     return server.serving(reply, port)
 
 
@@ -63,7 +62,7 @@ def main(arguments: list[str] | None = None) -> int:
         prog="python -m wm_plugin.lab.tiny.judge", description=(__doc__ or "").partition("\n")[0]
     )
     parser.add_argument("--port", type=int, default=PORT)
-    parser.add_argument("command", nargs=argparse.REMAINDER, help="what to run beside it, with its arguments")
+    parser.add_argument("command", nargs=argparse.REMAINDER, help="the command to run, with its arguments")
     options = parser.parse_args(arguments)
     return server.run_beside(reply, options.port, options.command)
 

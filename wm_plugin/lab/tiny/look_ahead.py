@@ -1,8 +1,8 @@
-"""The policy looks ahead with itself: the weights that choose a move also predict the board after it.
+"""The tiny policy looks ahead with itself: the weights that choose a move also predict the board after it.
 
-So it can play on in its imagination. Of each of the four moves it imagines some episodes to their end, predicting the boards and
-sampling its own later moves, and takes the move whose episodes reach the goal. There is no second model, no search and no
-training: how much this helps shows what its predictions are worth.
+For each of the four moves it imagines some episodes to their end, predicting boards and sampling its own later moves, and takes
+the move whose episodes reach the goal. There is no second model, no search and no training: the gain shows what its predictions
+are worth.
 """
 
 from collections.abc import Sequence
@@ -14,18 +14,18 @@ from transformers import Cache, PreTrainedModel
 from wm_plugin.lab.tiny.policy import ACTIONS, HEADER, Adviser, Played, Tokenizer, play
 from wm_plugin.lab.tiny.warm_start import OBSERVATION_TOKENS
 
-EPISODES = 4  # imagined a move
-DISCOUNT = 0.9  # a turn: the goal sooner is worth more
-_CHUNK = 32  # boards whose imagined episodes are in memory at a time
+EPISODES = 4  # imagined episodes for each move
+DISCOUNT = 0.9  # for each turn
+_CHUNK = 32  # boards at once, to bound memory
 
 
 def play_ahead(model: PreTrainedModel, tokenizer: Tokenizer, boards: Sequence[str], seed: int) -> list[Played]:
-    """`play`, but the policy looks ahead before every move. Where it imagines no success, it moves as it would without."""
+    """Play like `play`, looking ahead before every move; where the policy imagines no success, it moves as usual."""
     return play(model, tokenizer, boards, seed, look_ahead(model, tokenizer, seed))
 
 
 def look_ahead(model: PreTrainedModel, tokenizer: Tokenizer, seed: int) -> Adviser:
-    """Advises the move of the highest value that `imagine` finds; none where all are 0."""
+    """Make an adviser that chooses the move with the highest value from `imagine`, or none if all are 0."""
     generator = torch.Generator().manual_seed(seed)
 
     def advise(texts: list[str], turns: int) -> list[int | None]:
@@ -45,14 +45,13 @@ def look_ahead(model: PreTrainedModel, tokenizer: Tokenizer, seed: int) -> Advis
 def imagine(
     model: PreTrainedModel, tokenizer: Tokenizer, texts: Sequence[str], turns: int, generator: torch.Generator
 ) -> Tensor:
-    """The value of each move, (texts, moves): the mean over imagined episodes of 1 at the goal, discounted by the turns to it.
+    """Return each move's value, (texts, moves): the mean over imagined episodes of 1 at the goal, discounted by the turns to it.
 
     Args:
-        model: The policy, in evaluation mode.
-        tokenizer: Its tokenizer.
-        texts: Episodes so far, of one length, which end at a turn of the policy.
-        turns: How many turns are left; episodes are imagined no further.
-        generator: Draws the moves after the first one.
+        model: in evaluation mode.
+        texts: episodes so far, all of one length, up to where the policy's turn begins.
+        turns: how many turns are left; episodes are imagined no further.
+        generator: draws the moves after the first one.
     """
     moves, (goal, over) = tokenizer(ACTIONS).input_ids, tokenizer("P!").input_ids
     allowed = torch.tensor(moves)
@@ -60,7 +59,7 @@ def imagine(
     cache = model(input_ids=ids, use_cache=True, logits_to_keep=1).past_key_values
     cache.batch_repeat_interleave(len(moves))
     values = torch.zeros(len(texts) * len(moves))
-    first = torch.arange(len(values))  # the text and first move of each imagined episode
+    first = torch.arange(len(values))  # each imagined episode's text and first move
     chosen, weight = allowed.repeat(len(texts)), 1.0
     for turn in range(turns):
         boards, logits = _predict(model, tokenizer, cache, chosen)
@@ -72,7 +71,7 @@ def imagine(
             break
         cache.batch_select_indices(going_on)
         first, odds = first[going_on], logits[going_on][:, allowed].float().softmax(-1)
-        if turn == 0:  # predictions are greedy: what differs between episodes of one first move comes after it
+        if turn == 0:  # predictions are greedy: episodes with the same first move differ only after it
             cache.batch_repeat_interleave(EPISODES)
             first, odds, weight = first.repeat_interleave(EPISODES), odds.repeat_interleave(EPISODES, 0), 1 / EPISODES
         chosen = allowed[torch.multinomial(odds, 1, generator=generator)[:, 0]]
@@ -80,7 +79,7 @@ def imagine(
 
 
 def _predict(model: PreTrainedModel, tokenizer: Tokenizer, cache: Cache, chosen: Tensor) -> tuple[Tensor, Tensor]:
-    """The boards that follow moves, greedily, and the logits of the turn after them; `cache` then has both."""
+    """Predict the boards after moves, greedily, and the next turn's logits; `cache` then has both."""
     token, board = chosen, []
     for _ in range(OBSERVATION_TOKENS):
         token = _next(model, cache, token[:, None]).argmax(-1)

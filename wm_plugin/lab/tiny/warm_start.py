@@ -1,7 +1,7 @@
-"""Trains the tiny policy before reinforcement learning: next-observation prediction, then cloning of shortest ways.
+"""Train the tiny policy before reinforcement learning: next-observation prediction, then cloning of shortest ways.
 
-Both stages are deterministic: the same start and seed give the same weights on the same machine. They run in float32,
-which on CPUs without bfloat16 units is three times as fast as autocast.
+Both stages are deterministic: equal starts and seeds give equal weights on one machine. They run in float32, which is three times
+as fast as autocast on CPUs without bfloat16 units.
 """
 
 import math
@@ -19,15 +19,16 @@ from wm_plugin.lab.tiny.worlds import GRID, TinyWorld
 from wm_plugin.worlds.grid import MAX_TURNS, SIZE, expert, wanderer
 
 POLICY, OBSERVATION = 1, 2  # kinds of tokens; 0: the first board, a header, or padding
-# A cell of the next board depends on the same cell, its four neighbours and the move, 16 to 26 tokens and up to 20 tokens back:
-# heads that attend to each. With 2 heads a layer, whether training finds a way in its steps depends on the seed.
+# The next board's cell depends on the same cell and its four neighbours (16 to 26 tokens back) and on the move (up to 20 tokens
+# back), and a head attends to each. With 2 heads a layer, training succeeds with some seeds only.
 HEADS = 4
-STOP_AT = 0.95  # exact match at which training of the world model stops
+STOP_AT = 0.95  # the exact match at which world-model training stops
 WALK_TURNS = 4
+SFT_STEPS, CLONING_STEPS = 600, 120  # at most, and exactly
 OBSERVATION_TOKENS = SIZE * (SIZE + 1)  # a board and its status mark
 TURN_TOKENS = OBSERVATION_TOKENS + 2  # with the header and the move before it
 _BATCH_OF_WALKS, _BATCH_OF_DEMONSTRATIONS = 24, 32
-_VALIDATION_SEED = 7_000_003  # boards that nothing is trained on and no report shows
+_VALIDATION_SEED = 7_000_003  # its boards are in no training and no report
 
 Progress = Callable[[int, int], None]  # steps done, steps planned
 
@@ -35,9 +36,9 @@ Progress = Callable[[int, int], None]  # steps done, steps planned
 def encode(
     tokenizer: Tokenizer, episodes: Sequence[Sequence[str]], *, end: bool = False
 ) -> tuple[list[list[int]], ...]:
-    """Token ids and kinds of episodes [observation, action, observation, ...], as the chat template writes them.
+    """Return token ids and kinds of episodes [observation, action, observation, ...], as the chat template writes them.
 
-    With `end`, a last turn of the policy, which is the end-of-sequence token alone, closes each episode.
+    With `end`, a last policy turn, the end-of-sequence token alone, closes each episode.
     """
     texts, all_kinds = [], []
     for first, *parts in episodes:
@@ -54,7 +55,7 @@ def encode(
 def walks(
     tokenizer: Tokenizer, boards: Sequence[str], seed: int, world: TinyWorld = GRID
 ) -> tuple[list[list[int]], list[list[int]]]:
-    """Uniform random walks of at most 4 moves, for evaluation: token ids, and masks (1 = a token of a next observation)."""
+    """Walk at random, at most 4 moves; return token ids, and masks (1 = a next observation's token)."""
     rng = random.Random(seed)
     ids, kinds = encode(tokenizer, [world.walk(board, wanderer(rng), WALK_TURNS) for board in boards])
     return ids, [[int(kind == OBSERVATION) for kind in row] for row in kinds]
@@ -65,18 +66,18 @@ def world_model_sft(
     tokenizer: Tokenizer,
     seed: int,
     *,
-    max_steps: int = 600,
+    max_steps: int = SFT_STEPS,
     stop_at: float = STOP_AT,
     check_every: int = 50,
     changed_weight: float = 5.0,
     progress: Progress | None = None,
     world: TinyWorld = GRID,
 ) -> float:
-    """Teach `model` (in place) to predict the next observation on random walks; return its last exact match share.
+    """Train `model` in place to predict the next observation on random walks; return its last exact match share.
 
-    A token that differs from the same cell of the previous board has `changed_weight` times the weight: few cells change, and
-    those are the hard ones. Ends when the exact match on held-out boards reaches `stop_at`, or after `max_steps` steps. The
-    learning rate decays over `max_steps`, wherever training ends.
+    A token that differs from the previous board's cell weighs `changed_weight` times as much: few cells change, and those are
+    hard. Training ends when the exact match on held-out boards reaches `stop_at`, or after `max_steps` steps, over which the
+    learning rate decays in any case.
     """
     boards = world.boards(min(20_000, max_steps * _BATCH_OF_WALKS), seed)
     rng = random.Random(seed + 1)
@@ -85,7 +86,7 @@ def world_model_sft(
     exact = 0.0
 
     def loss(tokens: Tensor, kind: Tensor) -> Tensor:
-        lag = TURN_TOKENS  # to the same cell of the board before
+        lag = TURN_TOKENS  # to the same cell of the previous board
         weight = torch.ones(tokens.shape)
         weight[:, lag:] += (changed_weight - 1) * (tokens[:, lag:] != tokens[:, :-lag])
         counts = kind[:, 1:] == OBSERVATION
@@ -112,15 +113,15 @@ def behaviour_cloning(
     tokenizer: Tokenizer,
     seed: int,
     *,
-    steps: int = 120,
+    steps: int = CLONING_STEPS,
     demonstrations: int = 2000,
     environment_weight: float = 0.5,
     progress: Progress | None = None,
     world: TinyWorld = GRID,
 ) -> None:
-    """Clone shortest ways into `model` (in place), plus `environment_weight` times the loss on the observations between.
+    """Clone shortest ways into `model` in place, plus `environment_weight` times the loss on the observations between.
 
-    The two losses are means over their own tokens. One mean over both would drown the actions, which are 1 token in 20.
+    Each loss is the mean over its own tokens. One mean over both would drown the actions, which are 1 token in 20.
     """
     boards = world.boards(demonstrations, seed)
     rng = random.Random(seed)
@@ -148,7 +149,7 @@ def train(
     rate: float,
     seed: int,
 ) -> Iterator[int]:
-    """Yield after every optimizer step. `loss` takes token ids and kinds, both (batch, length), padded with 0 on the right."""
+    """Train, and yield after every optimizer step. `loss` takes ids and kinds, (batch, length), right-padded with 0."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate, betas=(0.9, 0.95), fused=True)
     generator = torch.Generator().manual_seed(seed)
     order: list[int] = []

@@ -1,7 +1,6 @@
-"""A tokenizer for a tiny world model of any text world: a byte-level BPE of the words in files, and a short chat template.
+"""A tokenizer for a tiny world model of any text world: a byte-level BPE of the words in files, with a short chat template.
 
-The grid's tokenizer has one token a character. Worlds whose observations are sentences need words: those that are frequent in the
-files are one token each, and everything else is written with pieces of them, down to bytes, so that no text is lost.
+Frequent words are one token each; everything else is written with pieces of them, down to bytes, so that no text is lost.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,7 +14,7 @@ from wm_plugin.lab.tiny.policy import EOS, PAD
 from wm_plugin.untrusted import encodable, loads
 
 SIZE = 2048  # tokens
-HEADER = "<|im_start|>"  # opens a turn of the assistant
+HEADER = "<|im_start|>"  # opens an assistant's turn
 # The other turns have no header: a world model's dialogue alternates after the system message.
 CHAT_TEMPLATE = (
     "{%- for message in messages -%}"
@@ -25,21 +24,18 @@ CHAT_TEMPLATE = (
     "{%- if add_generation_prompt -%}{{- '" + HEADER + "' -}}{%- endif -%}"
 )
 _BYTES = 256
-_LONGEST = 32  # bytes of a token
-_LINE = 1 << 24  # characters of a line
-_MOST = 1 << 26  # characters that are read, of all files together
+_LONGEST = 32  # bytes in a token
 
 
 def make_tokenizer(files: Iterable[str | Path], size: int = SIZE) -> Qwen2Tokenizer:
-    """A tokenizer of at most `size` tokens, by the texts of `files`; the same files give the same one.
+    """Make a tokenizer of at most `size` tokens from the texts of `files`; equal files give equal tokenizers.
 
     Args:
-        files: texts; of .jsonl every text in every value counts, such as the messages that `wm data build` writes. What is beyond
-            64 million characters is not read.
-        size: at least one for each byte and the special tokens.
+        files: texts, or .jsonl, in which every text in every value counts.
+        size: at least one token for each byte and each special token.
 
     Raises:
-        UserError: `size` is too small, a file cannot be read, or they have no text.
+        UserError: `size` is too small, a file cannot be read, or the files have no text.
     """
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
@@ -52,7 +48,7 @@ def make_tokenizer(files: Iterable[str | Path], size: int = SIZE) -> Qwen2Tokeni
 
     def texts() -> Iterator[str]:
         nonlocal found
-        for text in _first(_texts(files), _MOST):
+        for text in _texts(files):
             found = found or bool(text.strip())
             yield text
 
@@ -68,7 +64,7 @@ def make_tokenizer(files: Iterable[str | Path], size: int = SIZE) -> Qwen2Tokeni
     )
     learner.train_from_iterator(texts(), trainer)
     if not found:
-        raise UserError("--words: the files have no text; name some that have")
+        raise UserError("--words: the files have no text; name others")
     learnt = loads(learner.to_str())["model"]
     return _make(learnt["vocab"], [tuple(pair) for pair in learnt["merges"]])
 
@@ -87,28 +83,18 @@ def _make(vocabulary: dict[str, int], merges: list[Any]) -> Qwen2Tokenizer:
     return tokenizer
 
 
-def _first(texts: Iterable[str], most: int) -> Iterator[str]:
-    for text in texts:
-        yield text[:most]
-        most -= len(text)
-        if most <= 0:
-            return
-
-
 def _texts(files: Iterable[str | Path]) -> Iterator[str]:
     for path in map(Path, files):
         try:
             with path.open(encoding="utf-8", errors="replace") as file:
-                number = 0
-                while line := file.readline(_LINE):
-                    number += 1
+                for number, line in enumerate(file, 1):
                     yield from _strings(path, number, line) if path.suffix == ".jsonl" else (line,)
         except OSError as error:
             raise UserError(f"--words {path}: cannot be read ({error.strerror})") from None
 
 
 def _strings(path: Path, number: int, line: str) -> Iterator[str]:
-    """The texts in a line of JSON."""
+    """Yield the texts in a line of JSON."""
     if not line.strip():
         return
     try:

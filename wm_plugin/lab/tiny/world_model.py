@@ -1,10 +1,10 @@
-"""Make a tiny model the world: train it on the dialogues of `wm data build --as word2world`, as a host would.
+"""Train a tiny model as a world model, on the dialogues of `wm data build --as word2world`.
 
     python -m wm_plugin.lab.tiny.world_model --start runs/tiny --rows rows.jsonl --held-out held_out.jsonl --out runs/world
 
-It starts from the tiny policy, which has learnt to predict its world, and goes on with what is a world model's alone: where an
-observation ends, the mark of success, and what simulation instructions ask for. Tokens that the model does not expect count for
-more, as changed cells do in the demo's warm start. Ours.
+It starts from the tiny policy, which already predicts its world, and learns what only a world model needs: where an observation
+ends, the mark of success, and what simulation instructions ask for. Tokens that the model does not expect weigh more, like
+changed cells in the demo's warm start.
 """
 
 import argparse
@@ -18,23 +18,22 @@ from rich.console import Console
 from rich.progress import Progress
 from torch import Tensor
 from torch.nn.functional import cross_entropy
-from transformers import AutoModelForCausalLM, PreTrainedModel
-from transformers.utils import logging as transformers_logging
+from transformers import PreTrainedModel
 
 from wm_plugin.data import files
 from wm_plugin.data.sample import Sample
 from wm_plugin.data.tokenize import Tokeniser
 from wm_plugin.errors import UserError
 from wm_plugin.lab.evaluation.one_step import evaluate
-from wm_plugin.lab.tiny.folder import check_out, writing
+from wm_plugin.lab.tiny.folder import check_out, load, save
 from wm_plugin.lab.tiny.policy import HEADER, make_tokenizer
 from wm_plugin.lab.tiny.warm_start import STOP_AT, train
 from wm_plugin.runtime.command import exit_code, output
 
-MARK = "tiny_world_model.json"  # in a folder that this wrote
-HARD = 4.0  # how much more a token counts that the model takes for impossible
-_CHECKED = 64  # held-out rows by which training may end early
-_BEFORE, _AFTER = 'move({"direction": "', '"})'  # of a call of `move`, around the direction
+MARK = "tiny_world_model.json"  # a file in every folder that this command wrote
+HARD = 4.0  # the extra weight of a token that the model takes for impossible
+_CHECKED = 64  # held-out rows that decide whether training ends early
+_BEFORE, _AFTER = 'move({"direction": "', '"})'  # the text of a `move` call around its direction
 _MOVE = "message.content | replace('" + _BEFORE + "', '') | replace('" + _AFTER + "', '')"
 TEMPLATE = (
     "{%- for message in messages -%}"
@@ -43,7 +42,7 @@ TEMPLATE = (
     "{%- else -%}{{- message.content ~ eos_token -}}{%- endif -%}"
     "{%- endfor -%}"
 )
-# The policy's own text to the letter, so that a policy foresees without further training; nothing ends an observation.
+# Exactly the policy's own text, so that a policy predicts without further training; nothing ends an observation.
 FORESIGHT_TEMPLATE = (
     "{%- for message in messages -%}"
     "{%- if message.role == 'user' -%}{{- '" + HEADER + "' ~ (" + _MOVE + ") -}}"
@@ -53,7 +52,7 @@ FORESIGHT_TEMPLATE = (
 
 
 class Rows(NamedTuple):
-    """Token ids, and masks: 1 = the token counts. It is what the world says, with the token that ends it."""
+    """Token ids, and masks: 1 = the token counts (the world's texts with their end tokens)."""
 
     ids: list[list[int]]
     masks: list[list[int]]
@@ -70,7 +69,7 @@ def fit(
     check_every: int = 50,
     progress: Callable[[int, int], None] | None = None,
 ) -> float:
-    """Teach `model` (in place) the tokens that count; return the share of held-out observations that are its first choice."""
+    """Train `model` in place on the tokens that count; return the share of held-out observations that it predicts exactly."""
 
     def loss(tokens: Tensor, mask: Tensor) -> Tensor:
         counts = mask[:, 1:] == 1
@@ -91,27 +90,23 @@ def fit(
 
 
 def world_tokenizer(template: str = TEMPLATE) -> Any:
-    """The policy's tokenizer, whose chat template writes a dialogue with the world as the policy reads its episode.
+    """Make the policy's tokenizer with a chat template that writes a dialogue with the world as the policy reads its episode.
 
-    A move is one token, at the place at which the policy makes it, and the end of an observation stands where the policy's turn
-    begins: all cells are as far apart as in the policy's own text, so that what its layers know of the world holds here.
+    A move is one token, where the policy makes it, and an observation's end stands where the policy's turn begins. All cells are
+    as far apart as in the policy's own text, so that what its layers learnt about the world still holds.
 
     Args:
-        template: `FORESIGHT_TEMPLATE` for a dialogue without ends: who samples from it stops after the tokens of a board.
+        template: `FORESIGHT_TEMPLATE` writes no ends: sampling must stop after the tokens of a board.
     """
     tokenizer = make_tokenizer()
     tokenizer.chat_template = template
-    for name in ("response_template", "response_schema"):  # would take letters for moves
+    for name in ("response_template", "response_schema"):  # they would parse letters as moves
         setattr(tokenizer, name, None)
     return tokenizer
 
 
 def read_rows(path: Path, tokenizer: Any, most: int | None = None) -> Rows:
-    """Token ids and masks of a file that `wm data build --as word2world --host trl --out X.jsonl` wrote.
-
-    Raises:
-        UserError: it is another file.
-    """
+    """Read token ids and masks from a file that `wm data build --as word2world --host trl --out X.jsonl` wrote."""
     tokenise, rows = Tokeniser(tokenizer), Rows([], [])
     for record in files.lines(path):
         messages = record.value.get("messages") if isinstance(record.value, dict) else None
@@ -142,14 +137,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--start", type=Path, required=True, help="folder of the tiny policy, python -m wm_plugin.lab.tiny"
     )
-    parser.add_argument("--rows", type=Path, required=True, help="X.jsonl of wm data build --as word2world --host trl")
-    parser.add_argument("--held-out", type=Path, required=True, help="the same, of episodes that it is not trained on")
+    parser.add_argument(
+        "--rows", type=Path, required=True, help="X.jsonl from wm data build --as word2world --host trl"
+    )
+    parser.add_argument("--held-out", type=Path, required=True, help="the same, from other episodes")
     parser.add_argument("--out", type=Path, required=True, help="directory to write")
     parser.add_argument(
         "--steps",
         type=int,
         default=300,
-        help="optimizer steps at most: training ends when 95%% of held-out observations are right (default: 300)",
+        help="at most this many optimizer steps: training ends when 95%% of held-out observations are exact (default: 300)",
     )
     parser.add_argument("--batch", type=int, default=24, help="dialogues a step")
     parser.add_argument("--seed", type=int, default=0)
@@ -158,13 +155,10 @@ def main(arguments: list[str] | None = None) -> int:
         if value < 1:
             raise UserError(f"{flag} is {value}; write a number >= 1")
     check_out(options.out, MARK, "a tiny world model")
-    torch.set_num_threads(1)  # threads only get in each other's way in a model of this size
+    torch.set_num_threads(1)  # more threads are slower with so small a model
     tokenizer = world_tokenizer()
     rows, held_out = read_rows(options.rows, tokenizer), read_rows(options.held_out, tokenizer, _CHECKED)
-    try:
-        model = AutoModelForCausalLM.from_pretrained(options.start, dtype=torch.float32)
-    except (OSError, ValueError) as error:
-        raise UserError(f"--start: {options.start} is no folder of a model ({str(error)[:100]})") from None
+    model = load(options.start, "--start")
     console = Console(stderr=True)
     with Progress(console=console, disable=not console.is_terminal) as bars:
         learning = bars.add_task("predict the world")
@@ -178,10 +172,7 @@ def main(arguments: list[str] | None = None) -> int:
             progress=lambda n, of: bars.update(learning, completed=n, total=of),
         )
     model.generation_config.eos_token_id = tokenizer.eos_token_id
-    transformers_logging.disable_progress_bar()  # of writing 0.6 MB
-    with writing(options.out, MARK, {"seed": options.seed, "exact": exact}) as folder:
-        model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
+    save(model, tokenizer, options.out, MARK, {"seed": options.seed, "exact": exact})
     with output():
         print(f"{options.out}: {exact:.3f} of held-out observations are right")
     return 0

@@ -1,6 +1,6 @@
-"""Worlds for the tiny policy: boards of 4x4 cells and four moves of one token, and three laws of motion.
+"""Worlds for the tiny policy: boards of 4x4 cells, four moves of one token each, and three laws of motion.
 
-They look alike, so that one tokenizer, template and training serve all of them; what a move does has to be learnt in each.
+All share one tokenizer, template and training; what a move does has to be learnt in each.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from wm_plugin.worlds.kit.protocol import Chooser
 
 
 class IceEnvironment(GridEnvironment):
-    """The grid frozen over: a move slides to the last cell before a wall or the edge. The goal counts where a slide ends."""
+    """A frozen grid: a move slides to the last cell before a wall or the edge. The goal counts only where a slide ends."""
 
     @staticmethod
     def _step(cells: list[str], position: int, direction: str) -> int:
@@ -21,7 +21,7 @@ class IceEnvironment(GridEnvironment):
 
 
 class RingEnvironment(GridEnvironment):
-    """The grid without edges: who leaves at one side comes in at the other."""
+    """A grid without edges: leaving at one side means entering at the other."""
 
     @staticmethod
     def _step(cells: list[str], position: int, direction: str) -> int:
@@ -38,16 +38,16 @@ class TinyWorld:
     environment: type[GridEnvironment]
 
     def boards(self, count: int, seed: int, *, held_out: bool = False) -> list[str]:
-        """Boards whose goal is 1 to 6 moves away, as `grid.make_boards`: another tenth of the wall layouts is held out."""
+        """Make boards whose goal is 1 to 6 moves away; a tenth of the wall layouts is held out, as in `grid.make_boards`."""
         return make_boards(count, seed, held_out=held_out, moved=self.environment._step)
 
     def rows(self, count: int, seed: int, *, held_out: bool = False) -> list[dict[str, Any]]:
-        """Rows for a trainer: the whole prompt is the first observation."""
+        """Make rows for a trainer, whose whole prompt is the first observation."""
         prompt = [{"role": "user", "content": ""}]
         return [{"prompt": prompt, "board": board} for board in self.boards(count, seed, held_out=held_out)]
 
     def walk(self, board: str, choose: Chooser, max_turns: int) -> list[str]:
-        """[observation, action, observation, ..., observation]: an episode of at most `max_turns` moves."""
+        """Play at most `max_turns` moves; return [observation, action, observation, ..., observation]."""
         return walk(board, choose, max_turns, self.environment)
 
 

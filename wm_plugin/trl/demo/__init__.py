@@ -1,8 +1,8 @@
 """The demo: reinforcement learning forgets the world model that a policy starts with; the world-model objective keeps it.
 
-A tiny policy learns to predict a grid world and to walk in it. From this start GRPO runs twice on TRL's trainer, with
-coefficient 0 (the stock trainer) and 1. Both are measured on wall layouts that were never trained on, also when they look ahead
-with themselves: what a kept world model is good for. The policies and the episodes on which they predict are kept, for `wm eval`.
+A tiny policy learns to predict a grid world and to walk in it. From there GRPO runs twice on TRL's trainer, with coefficient 0
+(the stock trainer) and 1. Both are measured on held-out wall layouts, also when they look ahead with themselves, which is what a
+kept world model is good for. The policies and the predicted episodes stay on disk for `wm eval`.
 """
 
 import copy
@@ -12,6 +12,7 @@ import time
 import warnings
 from collections.abc import Callable
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,18 @@ from wm_plugin.data.write import check_outputs
 from wm_plugin.data.write import write as write_trajectories
 from wm_plugin.errors import UserError
 from wm_plugin.lab.report import write
-from wm_plugin.lab.tiny.folder import check_out, writing
+from wm_plugin.lab.tiny.folder import check_out, save
 from wm_plugin.lab.tiny.held_out import HeldOut
 from wm_plugin.lab.tiny.policy import make_model, make_tokenizer
-from wm_plugin.lab.tiny.warm_start import HEADS, STOP_AT, TURN_TOKENS, behaviour_cloning, world_model_sft
+from wm_plugin.lab.tiny.warm_start import (
+    CLONING_STEPS,
+    HEADS,
+    SFT_STEPS,
+    STOP_AT,
+    TURN_TOKENS,
+    behaviour_cloning,
+    world_model_sft,
+)
 from wm_plugin.lab.tiny.worlds import GRID, TinyWorld
 from wm_plugin.objectives import EchoConfig
 from wm_plugin.runtime.page import check_extra
@@ -41,17 +50,17 @@ from wm_plugin.worlds.grid import MAX_TURNS
 
 COEFFS = (0.0, 1.0)
 GROUPS, GENERATIONS = 16, 8
-EPISODES = GROUPS * GENERATIONS  # a step
+EPISODES = GROUPS * GENERATIONS  # in each step
 FILES = ("result.json", "report.html", "held_out.jsonl")
-POLICIES, MARK = "policies", "policy.json"  # folders of models, and the file by which one is known
+POLICIES, MARK = "policies", "policy.json"  # the models' folders, and a file in each
 START = "start"
-_TRAINING_SEED = 1_000_003  # GRPO walks on other boards than the warm start
+_TRAINING_SEED = 1_000_003  # other boards than the warm start's
 
-Progress = Callable[[str, int, int], None]  # what runs, steps done, steps planned
+Progress = Callable[[str, int, int], None]  # receives what runs, steps done, steps planned
 
 
 class _Watch(TrainerCallback):
-    """Shows progress and measures on held-out boards every few steps; keeps the time that this takes apart."""
+    """Shows progress, and measures on held-out boards every few steps; counts the time of measuring apart."""
 
     def __init__(self, arm: Arm, held_out: HeldOut, every: int, progress: Progress) -> None:
         self.arm, self.held_out, self.every, self.progress = arm, held_out, every, progress
@@ -76,27 +85,27 @@ def run_demo(
 ) -> dict[str, Any]:
     """Run the demo on one CPU thread and write `report.html` and `result.json` into `out`.
 
-    Beside them are, for `wm eval`, policies (`policies/start`, `policies/coeff_0`, `policies/coeff_1`, which `from_pretrained`
-    loads) and the episodes on which `env_nll` and `exact` are measured (`held_out.jsonl`).
+    For `wm eval` it also writes the policies (`policies/start`, `policies/coeff_0`, `policies/coeff_1`), and
+    the episodes on which `env_nll` and `exact` are measured (`held_out.jsonl`).
 
     Args:
-        steps: GRPO steps of each arm, of 128 episodes each.
-        seed: Of the start, both arms and their boards. The boards of the evaluation are always the same.
-        out: A directory; it is made if need be.
-        progress: Called with what runs, the steps done and the steps planned.
-        warm_steps: At most so many steps for each stage of the warm start; None: as many as it needs.
-        boards: How many held-out boards are played; half as many are walked for the one-step evaluation, and one in four is also
-            played looking ahead.
+        steps: each arm's GRPO steps, of 128 episodes each.
+        seed: of the start, both arms and their boards. The evaluation's boards are always the same.
+        out: a folder, which is created.
+        progress: receives what runs, the steps done and the steps planned.
+        warm_steps: limits each stage of the warm start; None for as many steps as it needs.
+        boards: held-out boards to play; half as many are walked for the one-step evaluation, and one in four is also played
+            looking ahead.
 
     Returns:
-        What `result.json` holds: `arms` (all measures held out; `env_nll` in nats a token), `look_ahead` (what the policies make
-        of their world models), `claims`, `warm_start`, `report`, `policies` (the folder of each), `held_out`, ...
+        The contents of `result.json`: `arms` (all measures held out; `env_nll` in nats a token), `look_ahead` (what the policies
+        gain from their world models), `claims`, `warm_start`, `report`, `policies` (their folders), `held_out`, ...
 
     Raises:
         MissingExtraError: jinja2 is not installed.
-        UserError: `steps` is less than 1, or `out` is a file or has files or folders of these names that no demo wrote.
+        UserError: `steps` is less than 1, or `out` is a file or holds files or folders of these names from elsewhere.
     """
-    check_extra("the demo", "demo")  # before minutes of training
+    check_extra("the demo", "demo")  # fail before minutes of training
     if steps < 1:
         raise UserError(f"steps is {steps}; a demo needs 1 or more")
     out = Path(out)
@@ -107,10 +116,8 @@ def run_demo(
         check_derived(out / name, lambda _: _is_ours(out), "what a demo writes", "name another folder with --out")
     check_outputs(out / "held_out.jsonl")
     policies = {name: out / POLICIES / name for name in (START, *map(_folder_of, COEFFS))}
-    for folder in (out / POLICIES, *policies.values()):
-        if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-            raise UserError(f"{folder}: is a link or a file; name another folder with --out")
     for folder in policies.values():
+        check_folder(folder)
         check_out(folder, MARK, "a policy of the demo")
     began = time.process_time()
     with _quiet():
@@ -141,10 +148,13 @@ def run_demo(
     }
     result["cpu_seconds"] = time.process_time() - began
     page = make_report(result, arms, before, held_out)
-    write_text(out / "result.json", json.dumps(result, indent=1) + "\n")  # first: by it the next demo tells its folder
+    write_text(
+        out / "result.json", json.dumps(result, indent=1) + "\n"
+    )  # first, since the next demo recognises its folder by it
     write_trajectories(held_out.episodes(), out / "held_out.jsonl")
     for name, folder in policies.items():
-        _keep(models[name], tokenizer, folder, {"policy": name, "steps": steps, "seed": seed})
+        with _quiet():
+            save(models[name], tokenizer, folder, MARK, {"policy": name, "steps": steps, "seed": seed})
     write(page, out / "report.html")
     return result
 
@@ -153,14 +163,8 @@ def _folder_of(coeff: float) -> str:
     return f"coeff_{coeff:g}"
 
 
-def _keep(model: Any, tokenizer: Any, folder: Path, note: dict[str, Any]) -> None:
-    with _quiet(), writing(folder, MARK, note) as unfinished:
-        model.save_pretrained(unfinished)
-        tokenizer.save_pretrained(unfinished)
-
-
 def _is_ours(folder: Path) -> bool:
-    """Whether a demo wrote the files in a folder, by its result."""
+    """Return whether a demo wrote a folder, by its result."""
     try:
         return {"arms", "look_ahead", "claims", "warm_start"} <= set(loads((folder / "result.json").read_bytes()))
     except (OSError, ValueError, TypeError):
@@ -169,29 +173,17 @@ def _is_ours(folder: Path) -> bool:
 
 def _warm_start(model: Any, tokenizer: Any, seed: int, limit: int | None, progress: Progress) -> dict[str, Any]:
     began = time.process_time()
-    most: dict[str, Any] = {} if limit is None else {"max_steps": limit}
-    exact = world_model_sft(
-        model,
-        tokenizer,
-        seed,
-        **most,
-        progress=lambda done, planned: progress("learn to predict the world", done, planned),
-    )
-    fewer: dict[str, Any] = {} if limit is None else {"steps": limit}
-    behaviour_cloning(
-        model,
-        tokenizer,
-        seed,
-        **fewer,
-        progress=lambda done, planned: progress("learn to walk", done, planned),
-    )
+    learn, walk = (partial(progress, what) for what in ("learn to predict the world", "learn to walk"))
+    most, steps = (SFT_STEPS, CLONING_STEPS) if limit is None else (limit, limit)
+    exact = world_model_sft(model, tokenizer, seed, max_steps=most, progress=learn)
+    behaviour_cloning(model, tokenizer, seed, steps=steps, progress=walk)
     return {"exact_reached": exact, "exact_wanted": STOP_AT, "cpu_seconds": time.process_time() - began}
 
 
 def make_trainer(
     model: Any, tokenizer: Any, folder: str, *, steps: int, seed: int, coeff: float, world: TinyWorld = GRID
 ) -> WorldModelGRPOTrainer:
-    """The demo's GRPO of `model`, which it trains in place; `folder` is for what the host writes."""
+    """Make the demo's GRPO trainer, which trains `model` in place; the host writes to `folder`."""
     args = GRPOConfig(
         output_dir=folder,
         seed=seed,
@@ -231,7 +223,7 @@ def make_trainer(
 
 
 def _train(arm: Arm, model: Any, tokenizer: Any, steps: int, seed: int, held_out: HeldOut, progress: Progress) -> None:
-    """GRPO from `model`; `arm` receives what was measured."""
+    """Train `model` with GRPO; `arm` receives the measurements."""
     arm.evaluations.append((0, arm.start))
     with tempfile.TemporaryDirectory() as folder:
         trainer = make_trainer(model, tokenizer, folder, steps=steps, seed=seed, coeff=arm.coeff)
@@ -253,12 +245,12 @@ def _train(arm: Arm, model: Any, tokenizer: Any, steps: int, seed: int, held_out
 
 @contextmanager
 def _quiet() -> Any:
-    """One thread (more only get in each other's way at this size), and no host warnings that say nothing about the demo."""
+    """Use one thread (more are slower at this size), and silence the host's warnings and progress bars."""
     threads, verbosity = torch.get_num_threads(), transformers_logging.get_verbosity()
     bars = transformers_logging.is_progress_bar_enabled()
     torch.set_num_threads(1)
     transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()  # of writing 0.6 MB
+    transformers_logging.disable_progress_bar()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -1,4 +1,4 @@
-"""The demo's page: its sentence, its picture, and what else there is to see of its arms."""
+"""The demo's page: its headline, its picture, and the details of its arms."""
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
@@ -39,7 +39,7 @@ MEASURES = {
 _SHARES = ("exact", "success")
 _COMPARED = {"higher": "better than", "lower": "less well than"}
 _WORDS = dict(zip(MOVES, ("up", "down", "left", "right"), strict=True))
-# Where in the order from the best to the worst a card stands: typical ones first, the worst last.
+# The cards' places in the order from best to worst: typical ones first, the worst last.
 _CARDS = {
     0.5: "Typical",
     0.35: "Typical",
@@ -52,13 +52,13 @@ _ROLLOUTS = {0.5: "Typical", 0.75: "Harder than most"}
 
 
 def make_report(result: dict[str, Any], arms: list[Arm], before: list[Prediction], held_out: HeldOut) -> Report:
-    """The page of a demo.
+    """Make the page of a demo.
 
     Args:
-        result: what `result.json` holds.
+        result: the contents of `result.json`.
         arms: RL alone, and RL with the objective.
-        before: the predictions of the start; the arms have theirs of the same walks.
-        held_out: the boards that all were measured on.
+        before: the start's predictions; the arms have theirs of the same walks.
+        held_out: the boards of all measurements.
     """
     ahead = result["look_ahead"]
     exact, nll, success, turns = (_curve(measure, arms, held_out) for measure in MEASURES)
@@ -97,7 +97,7 @@ def make_report(result: dict[str, Any], arms: list[Arm], before: list[Prediction
 
 
 def headline(arms: Sequence[Arm], claims: Sequence[Mapping[str, Any]], ahead: Mapping[str, Any]) -> str:
-    """What came out, in one sentence that says no more than the intervals allow."""
+    """Write the result in one sentence that claims no more than the intervals allow."""
     alone, kept = arms
     verdicts = [claim["verdict"] for claim in claims if claim["measure"] == "exact"]
     start, low, high = (f"{measured.ratios['exact'].mean:.0%}" for measured in (alone.start, alone.end, kept.end))
@@ -121,9 +121,9 @@ def headline(arms: Sequence[Arm], claims: Sequence[Mapping[str, Any]], ahead: Ma
 
 
 def choose(scores: Sequence[float], boards: Sequence[Hashable], places: Sequence[float]) -> list[int]:
-    """One index for each place in the order from the highest score (0) to the lowest (1), each of another board.
+    """Choose an index for each place in the order from the highest score (0) to the lowest (1), each with another board.
 
-    A board that is taken already makes way for the nearest place of another one; with fewer boards than places, fewer are chosen.
+    If a place's board is already taken, the nearest place with another board is used; with few boards, fewer indices are chosen.
     """
     order = sorted(range(len(scores)), key=lambda index: -scores[index])
     chosen: list[int] = []
@@ -172,7 +172,7 @@ def _reading(steps: int) -> Iterator[str]:
 
 
 def _changes(ahead: Mapping[str, Any], arms: Sequence[Arm]) -> Changes:
-    """Success of the start and of each arm; `claims` has the arms against each other, then these in the same order."""
+    """Show success of the start and of each arm; `claims` compares the arms first, then each of these."""
     changes = [
         Change(name, row["plain"], row["ahead"], (row["plain"] + claim["low"], row["plain"] + claim["high"]))
         for name, row, claim in zip(
@@ -201,7 +201,7 @@ def _curve(measure: str, arms: Sequence[Arm], held_out: HeldOut) -> Curve:
 
 
 def _band(ratio: Ratio, clusters: Sequence[Hashable]) -> Interval:
-    """The interval of a mean: of its difference from 0."""
+    """Return a mean's interval, that of its difference from 0."""
     nothing = Ratio(torch.zeros_like(ratio.total), torch.ones_like(ratio.count))
     interval = compare(ratio, nothing, clusters)
     return interval.low, interval.high
@@ -220,7 +220,7 @@ def _training(arms: Sequence[Arm]) -> Iterator[Curve]:
 
 
 def _table(arms: Sequence[Arm], claims: Sequence[Mapping[str, Any]], ahead: Mapping[str, Any]) -> list[dict[str, str]]:
-    """A row a measure: the start, and each arm with how it differs from that; under each value the interval."""
+    """Make a row for each measure: the start, and each arm with its difference to the start and the interval."""
     columns = ("", START, *(arm.name for arm in arms), f"{arms[1].name} against {arms[0].name}")
     between, *effects = ahead["claims"]
     cells = [
@@ -255,7 +255,7 @@ def _value(measure: str, value: float) -> str:
 
 
 def _cards(before: Sequence[Prediction], arms: Sequence[Arm]) -> list[Comparison]:
-    """Predictions from typical to the worst, each on another board."""
+    """Show predictions from typical to the worst, each on another board."""
     policies = {START: before} | {arm.name: arm.predictions for arm in arms}
     scores = [
         sum(_right(predictions[index].predicted, one.real) for predictions in policies.values())
@@ -288,12 +288,12 @@ def _layout(board: str) -> str:
 
 
 def _last_board(context: str) -> tuple[str, str]:
-    """The board before a prediction, and the move: what a walk's context ends with."""
+    """Return the board before a prediction and the move, which end a walk's context."""
     return context[-OBSERVATION_TOKENS - len(HEADER) - 1 : -len(HEADER) - 1], context[-1]
 
 
 def _samples(arms: Sequence[Arm], held_out: HeldOut) -> list[Sample]:
-    """The same boards played by both arms: one of middling difficulty, and a harder one."""
+    """Show two boards played by both arms: one of medium difficulty, and a harder one."""
     ease = [
         sum(arm.end.played[index].success for arm in arms) - sum(arm.end.played[index].turns for arm in arms) / 100
         for index in range(len(held_out.boards))

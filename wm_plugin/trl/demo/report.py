@@ -1,4 +1,4 @@
-"""What the demo found: its arms, and claims that are computed from them. `page.py` shows them."""
+"""The demo's arms, and the claims computed from them. `page.py` shows both."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -54,7 +54,7 @@ _MEASURES = {
 
 
 def make_claims(arms: list[Arm], held_out: HeldOut, steps: int) -> list[dict[str, Any]]:
-    """Each arm against the start, and the arms against each other, measure by measure."""
+    """Compare each arm with the start, and the arms with each other, measure by measure."""
     pairs = [(f"{arm.name}, step {steps}", arm.end, "the start", arm.start) for arm in arms]
     pairs.append((f"{arms[1].name}, step {steps}", arms[1].end, f"{arms[0].name}, step {steps}", arms[0].end))
     return [
@@ -65,7 +65,7 @@ def make_claims(arms: list[Arm], held_out: HeldOut, steps: int) -> list[dict[str
 
 
 def _look_ahead_claims(arms: list[Arm], held_out: HeldOut, steps: int) -> list[dict[str, Any]]:
-    """The arms against each other when both look ahead; then the start and each arm, looking ahead against not."""
+    """Compare the arms when both look ahead; then the start and each arm, looking ahead against not."""
     first, second = (arm.ahead[-1] for arm in arms)
     names = [f"{arm.name}, step {steps}" for arm in arms]
     pairs = [(f"{names[1]}, looking ahead", second.ahead, f"{names[0]}, looking ahead", first.ahead)]
@@ -92,7 +92,7 @@ def _claim(
 
 
 def tell_look_ahead(arms: list[Arm], held_out: HeldOut, steps: int) -> dict[str, Any]:
-    """What the policies make of their world models: a sentence, figures of the start and of each arm, and claims."""
+    """Report what looking ahead gains: a sentence, figures of the start and of each arm, and claims."""
     claims = _look_ahead_claims(arms, held_out, steps)
     ends = {"start": arms[0].ahead[0]} | {arm.key: arm.ahead[-1] for arm in arms}
     figures = {name: {"plain": ahead.plain.mean, "ahead": ahead.ahead.mean} for name, ahead in ends.items()}

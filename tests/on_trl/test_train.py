@@ -259,7 +259,7 @@ def test_turn_information_in_files_and_flags(tmp_path, line, flags, echo):
         (
             "echo_coeff: 0",
             ["--turn_budget", "30"],
-            "turn_budget is '30'; write a mapping, e.g. {start: 30, every: 100}",
+            "turn_budget is '30'; write fields, e.g. {start: 30, every: 100}",
         ),
         ("echo_coeff: 0", ["--turn_budget", "{start"], "turn_budget is not JSON"),
         ("turn_budget: {start: 3}\nmax_tool_calling_iterations: 3", [], "leave one of them out"),

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 import yaml
 from pydantic import BeforeValidator
 
-from wm_plugin.errors import UserError, nearest
+from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.options import Options, option
 
 OWN = ("work", "here")  # names that every file has: the folder of all results, and that of the file
@@ -111,7 +111,7 @@ def _check(pipeline: Pipeline) -> None:
                 f"cases: there is no loop or setting {chooser!r}{nearest(chooser, [*loops, *settings])}"
             )
         if chooser in settings and settings[chooser] not in table:
-            raise pipeline.error(f"{chooser} is {settings[chooser]!r}{nearest(str(settings[chooser]), table)}")
+            raise pipeline.error(f"{chooser} is {shown(settings[chooser])}{nearest(str(settings[chooser]), table)}")
     for name, step in pipeline.steps.items():
         if not name.replace("_", "").isalnum():
             raise pipeline.error("a step's name has letters, digits and _ only", name)

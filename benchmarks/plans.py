@@ -14,10 +14,10 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel, Qwen2ForCausalLM, Qwen2Tokenizer
 
+from wm_plugin.hosting.world import report
 from wm_plugin.lab.tiny import policy
 from wm_plugin.lab.tiny.policy import EOS, HEADER, Tokenizer
 from wm_plugin.lab.tiny.warm_start import OBSERVATION, POLICY, Progress, train
-from wm_plugin.worlds.kit.protocol import report
 from wm_plugin.worlds.kit.rows import check_level
 from wm_plugin.worlds.maze import MOVES, MazeEnvironment, distances, step
 

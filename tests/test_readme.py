@@ -171,10 +171,10 @@ def test_the_settings_in_yaml_are_read_and_fit_together(text, tmp_path, monkeypa
 
 def check_settings_of_trl(text, folder):
     pytest.importorskip("trl", minversion="1.8")
+    from wm_plugin.hosting.world import tool_names
     from wm_plugin.registry import import_object
     from wm_plugin.rewards.make import check_spec
     from wm_plugin.trl import train
-    from wm_plugin.worlds.kit.protocol import tool_names
 
     path = folder / "mine.yaml"
     path.write_text(text)

@@ -7,9 +7,9 @@ import pytest
 from support.environments import END, NAMES, SEED, TURNS, episodes, world
 from support.on_trl import Batches, config, make_model, make_tokenizer
 from wm_plugin import EchoConfig
+from wm_plugin.hosting.world import tool_methods
 from wm_plugin.trl import WorldModelGRPOTrainer
 from wm_plugin.worlds import mixture
-from wm_plugin.worlds.kit.protocol import tool_methods
 
 
 class Played(Batches, WorldModelGRPOTrainer):

@@ -12,8 +12,8 @@ from support.runs import environment as _environment
 from support.world_models import RealWorld
 from wm_plugin import EchoConfig
 from wm_plugin.errors import UserError
+from wm_plugin.hosting.world import tool_methods
 from wm_plugin.trl import WorldModelGRPOTrainer
-from wm_plugin.worlds.kit.protocol import tool_methods
 from wm_plugin.worlds.worlds import load
 from wm_plugin.worlds.wrappers.rewarded import rewarded
 from wm_plugin.worlds.wrappers.simulated import is_simulated, simulated

@@ -15,8 +15,9 @@ from support.environments import OWN, SEED, episodes, world
 from support.run_on_verl import run_recipe
 from support.verl_cpu.script import ENVIRONMENT_VARIABLE
 from wm_plugin.hosting.figures import summary
+from wm_plugin.hosting.world import tool_methods
 from wm_plugin.verl.data import verl_rows, write
-from wm_plugin.worlds.kit.protocol import tool_methods, tool_schema
+from wm_plugin.worlds.kit.protocol import tool_schema
 from wm_plugin.worlds.mixture import dataset_rows
 
 PROMPT, RESPONSE = 4096, 2048

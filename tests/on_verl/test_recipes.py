@@ -17,13 +17,13 @@ from recipes import rows
 from support.scripts import RECIPES, calls_of, listed, trl_words
 from support.verl_recipes import composed, of_recipe, unknown_keys
 from wm_plugin.hosting import config_file
+from wm_plugin.hosting.world import missing_columns
 from wm_plugin.registry import import_object
 from wm_plugin.rewards.episode import EpisodeReward
 from wm_plugin.verl.config import read_config
 from wm_plugin.verl.data import verl_rows, write
 from wm_plugin.verl.support import check_config
 from wm_plugin.worlds import ENVIRONMENTS
-from wm_plugin.worlds.kit.protocol import missing_columns
 from wm_plugin.worlds.wrappers.annealing import TurnBudget
 
 NAMES = [name for name, one in listed("verl").items() if one.system in ("ECHO", "WMAct")]

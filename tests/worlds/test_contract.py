@@ -17,8 +17,9 @@ from support.environments import world
 from support.rows import BAD
 from support.timing import repeated, too_slow
 from wm_plugin.errors import MissingExtraError, UserError
+from wm_plugin.hosting.world import tool_methods
 from wm_plugin.worlds.check import HOSTILE, check
-from wm_plugin.worlds.kit.protocol import tool_methods, tool_schema
+from wm_plugin.worlds.kit.protocol import tool_schema
 from wm_plugin.worlds.specs import SPECS
 from wm_plugin.worlds.worlds import World, load
 

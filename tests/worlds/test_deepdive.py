@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from wm_plugin.errors import UserError
+from wm_plugin.hosting.world import tool_names
 from wm_plugin.worlds import deepdive
 from wm_plugin.worlds.deepdive import DeepdiveEnvironment, dataset_rows
 from wm_plugin.worlds.deepdive.quiz import is_right, questions
 from wm_plugin.worlds.deepdive.web import web_of
-from wm_plugin.worlds.kit.protocol import tool_names, tool_schema
+from wm_plugin.worlds.kit.protocol import tool_schema
 
 PAGES = [
     {"title": "Ada Lovelace", "text": "Ada Lovelace worked with Charles Babbage.\n\n" + "word " * 100},

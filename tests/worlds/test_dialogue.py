@@ -9,6 +9,7 @@ import pytest
 from support.openai_server import OpenAIServer, every
 from support.rows import BAD
 from wm_plugin.errors import UserError
+from wm_plugin.hosting.world import tool_methods
 from wm_plugin.worlds import dialogue
 from wm_plugin.worlds.check import HOSTILE
 from wm_plugin.worlds.dialogue import DialogueEnvironment, dataset_rows, expert
@@ -25,7 +26,6 @@ from wm_plugin.worlds.dialogue.world import (
     open_database,
     target_content,
 )
-from wm_plugin.worlds.kit.protocol import tool_methods
 
 
 def played(environment: DialogueEnvironment, choose: Any, row: dict[str, Any]) -> list[str]:

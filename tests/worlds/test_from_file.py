@@ -13,10 +13,11 @@ from wm_plugin.data import read
 from wm_plugin.data.schema import Action, Call
 from wm_plugin.errors import UserError
 from wm_plugin.hosting.config import RunConfig
+from wm_plugin.hosting.world import tool_names
 from wm_plugin.lab.agents.synthesize import is_synthetic
 from wm_plugin.worlds import ENVIRONMENTS
 from wm_plugin.worlds.from_file import dataset_rows
-from wm_plugin.worlds.kit.protocol import tool_names, tool_schema
+from wm_plugin.worlds.kit.protocol import tool_schema
 from wm_plugin.worlds.worlds import load
 from wm_plugin.worlds.wrappers.simulated import simulated
 

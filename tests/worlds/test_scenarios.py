@@ -7,9 +7,10 @@ import pytest
 from support.openai_server import OpenAIServer
 from wm_plugin.errors import UserError
 from wm_plugin.hosting.episode import EpisodePort
+from wm_plugin.hosting.world import missing_columns, tool_names
 from wm_plugin.lab.synthesis.scenarios import of_world, write
 from wm_plugin.worlds import scenarios
-from wm_plugin.worlds.kit.protocol import missing_columns, tool_names, world_context_of
+from wm_plugin.worlds.kit.protocol import world_context_of
 from wm_plugin.worlds.scenarios import Scenario, dataset_rows, staged
 from wm_plugin.worlds.worlds import load
 from wm_plugin.worlds.wrappers.simulated import simulated

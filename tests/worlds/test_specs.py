@@ -12,9 +12,10 @@ import pytest
 from wm_plugin import worlds
 from wm_plugin.data.schema import Kind
 from wm_plugin.errors import UserError
+from wm_plugin.hosting.world import tool_names
 from wm_plugin.registry import import_object
 from wm_plugin.worlds import ENVIRONMENTS, SPECS, EnvironmentSpec
-from wm_plugin.worlds.kit.protocol import KINDS, tool_names
+from wm_plugin.worlds.kit.protocol import KINDS
 from wm_plugin.worlds.specs import ALL
 
 ROOT = Path(__file__).parents[2]

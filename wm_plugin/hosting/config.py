@@ -25,12 +25,7 @@ def _block(name: str, path: str) -> Any:
             value = parsed(value)
         except ValueError as error:
             raise UserError(f"{name} is not JSON: {error}") from None
-        if value is None:
-            return None
-        model = import_object(path, field=name)
-        if isinstance(value, model):
-            return value
-        return model.read(value, name)
+        return None if value is None else import_object(path, field=name).read(value, name)
 
     return Annotated[Any, BeforeValidator(read)]
 

@@ -16,9 +16,9 @@ none of them.
 from typing import TYPE_CHECKING
 
 from wm_plugin._lazy import lazy
+from wm_plugin.hosting.world import not_a_tool
 
 if TYPE_CHECKING:
-    from wm_plugin.hosting.world import not_a_tool
     from wm_plugin.worlds.environments import ENVIRONMENTS, load
     from wm_plugin.worlds.specs import SPECS, EnvironmentSpec, Needs
 
@@ -29,7 +29,6 @@ _MODULES = {
     "Needs": "specs",
     "SPECS": "specs",
     "load": "environments",
-    "not_a_tool": "kit.protocol",
 }
 
 __getattr__ = lazy(__name__, _MODULES)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from wm_plugin.errors import UserError
+from wm_plugin.hosting.world import is_over, tool_methods
 from wm_plugin.untrusted import loads
 from wm_plugin.worlds.kit import protocol
 from wm_plugin.worlds.kit.protocol import Chooser, ToolCall
@@ -83,7 +84,7 @@ def check(world: World, *, seeds: int = 20, level: str | None = None) -> Report:
     try:
         rows = world.some_rows(seeds, level=level)
         report.add("rows", _rows_problem(world, rows, level), f"{len(rows)}; held-out ones are others")
-        tools = ", ".join(protocol.tool_methods(world.make()))
+        tools = ", ".join(tool_methods(world.make()))
         report.add("class", _class_problem(world, rows[0]), f"tools: {tools}")
         if report.ok:
             _attributes(world, rows[0], report)
@@ -110,7 +111,7 @@ def choosers(world: World, number: int) -> dict[str, Chooser]:
 
 def texts(environment: Any, row: Row, choose: Chooser, calls: list[ToolCall] | None = None) -> list[str]:
     """Play an episode; return all observations in order, and its outcome as JSON last. Calls are appended to `calls`."""
-    seen, over = [str(environment.reset(**row))], protocol.is_over
+    seen, over = [str(environment.reset(**row))], is_over
     while not over(environment) and len(seen) <= MAX_TURNS and (call := choose(environment)) is not None:
         if calls is not None:
             calls.append(call)
@@ -147,7 +148,7 @@ def _rows_problem(world: World, rows: Sequence[Row], level: str | None) -> str:
 
 def _class_problem(world: World, row: Row) -> str:
     environment = world.make()
-    tools = protocol.tool_methods(environment)
+    tools = tool_methods(environment)
     if not tools:
         return "no tool: every public method but reset, get_reward and world_context is one"
     for name in tools:
@@ -219,7 +220,7 @@ def _episodes(world: World, rows: Sequence[Row], report: Report, level: str | No
             if name == "expert":
                 experts += 1
                 wins += bool(getattr(used, "success", False))
-            if protocol.is_over(used) and calls:
+            if is_over(used) and calls:
                 problems["end"] = problems["end"] or _end_problem(used, calls[-1])
         here.append(_digest(row, episodes))
     fresh = digests(world, rows[: len(here)])
@@ -268,11 +269,11 @@ def _end_problem(environment: Any, call: ToolCall) -> str:
 def _robustness_problem(world: World, row: Row) -> str:
     environment = world.make()
     environment.reset(**row)
-    for name, tool in protocol.tool_methods(environment).items():
+    for name, tool in tool_methods(environment).items():
         schema = protocol.tool_schema(getattr(world.environment, name))
         parameters = schema["function"]["parameters"]["properties"]
         for value in HOSTILE if parameters else ():
-            if protocol.is_over(environment):
+            if is_over(environment):
                 environment.reset(**row)
             called = f"{name}({repr(value)[:20]})"
             try:

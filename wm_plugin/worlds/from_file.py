@@ -30,9 +30,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from wm_plugin.errors import UserError, shown
+from wm_plugin.hosting.world import NOT_TOOLS, not_a_tool
 from wm_plugin.options import Options, option
 from wm_plugin.worlds import scenarios
-from wm_plugin.worlds.kit.protocol import NOT_TOOLS, not_a_tool, observers, tool_schema
+from wm_plugin.worlds.kit.protocol import observers, tool_schema
 from wm_plugin.worlds.scenarios import Scenario
 
 _TYPES: dict[Any, Any] = {"string": str, "integer": int, "number": float, "boolean": bool, "object": dict}

@@ -6,8 +6,9 @@ from typing import Any
 
 from wm_plugin.data.observers import Observed
 from wm_plugin.errors import MissingExtraError, UserError
+from wm_plugin.hosting.world import tool_names
 from wm_plugin.registry import import_object
-from wm_plugin.worlds.kit.protocol import tool_names, tool_schema
+from wm_plugin.worlds.kit.protocol import tool_schema
 from wm_plugin.worlds.worlds import load
 
 

@@ -23,11 +23,11 @@ from typing import Any
 from pydantic import field_validator
 
 from wm_plugin.errors import UserError, shown
+from wm_plugin.hosting.world import not_a_tool
 from wm_plugin.options import Options, option
 from wm_plugin.rewards.rules import MalformedRuleError, RuleReward
 from wm_plugin.rewards.rules import read as read_rule
 from wm_plugin.untrusted import encodable, loads
-from wm_plugin.worlds.kit.protocol import not_a_tool
 from wm_plugin.worlds.kit.rows import repeated
 
 MOST = 100_000  # scenarios of a file

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from wm_plugin.errors import UserError
+from wm_plugin.hosting.world import not_a_tool
 from wm_plugin.worlds.kit.actions import ActionEnvironment
-from wm_plugin.worlds.kit.protocol import Chooser, ToolCall, not_a_tool
+from wm_plugin.worlds.kit.protocol import Chooser, ToolCall
 from wm_plugin.worlds.kit.rows import check_count, check_level, prompt_and_budget, repeated, turn_limit
 
 MAX_TURNS = 12

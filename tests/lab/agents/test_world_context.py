@@ -11,11 +11,12 @@ from wm_plugin.data import expand, samples
 from wm_plugin.data.chat import chat
 from wm_plugin.data.write import write
 from wm_plugin.errors import UserError
+from wm_plugin.hosting.world import tool_names
 from wm_plugin.worlds import not_a_tool, wordle
 from wm_plugin.worlds.agents import play
 from wm_plugin.worlds.agents.scripted import scripted
 from wm_plugin.worlds.grid import GridEnvironment
-from wm_plugin.worlds.kit.protocol import tool_names, world_context_of
+from wm_plugin.worlds.kit.protocol import world_context_of
 from wm_plugin.worlds.wordle import WordleEnvironment
 
 WORD = "crane"

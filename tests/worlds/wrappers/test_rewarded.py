@@ -8,9 +8,9 @@ import pytest
 
 from wm_plugin.errors import UserError
 from wm_plugin.hosting.episode import EpisodePort
-from wm_plugin.hosting.world import is_waiting
+from wm_plugin.hosting.world import is_waiting, missing_columns, report, tool_methods
 from wm_plugin.worlds.grid import GridEnvironment
-from wm_plugin.worlds.kit.protocol import missing_columns, report, tool_methods, tool_schema
+from wm_plugin.worlds.kit.protocol import tool_schema
 from wm_plugin.worlds.maze import MazeEnvironment
 from wm_plugin.worlds.wrappers.rewarded import rewarded
 

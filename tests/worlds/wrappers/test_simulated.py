@@ -26,10 +26,10 @@ from wm_plugin.data.schema import Action, Call
 from wm_plugin.data.write import write
 from wm_plugin.errors import UserError
 from wm_plugin.hosting.episode import EpisodePort, end_together
-from wm_plugin.hosting.world import layer_of, resets
+from wm_plugin.hosting.world import layer_of, resets, tool_names
 from wm_plugin.lab.tiny.policy import make_model, make_tokenizer
 from wm_plugin.worlds.agents.scripted import scripted
-from wm_plugin.worlds.kit.protocol import observers, tool_names, tool_schema
+from wm_plugin.worlds.kit.protocol import observers, tool_schema
 from wm_plugin.worlds.worlds import load
 from wm_plugin.worlds.wrappers import world_model_client as asking
 from wm_plugin.worlds.wrappers.control import ControlConfig, ControlEpisode, controlled

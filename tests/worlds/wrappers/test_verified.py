@@ -14,7 +14,8 @@ from wm_plugin.cli.support import read_block
 from wm_plugin.data.schema import Action, Call
 from wm_plugin.errors import UserError
 from wm_plugin.hosting.episode import EpisodePort, end_together
-from wm_plugin.worlds.kit.protocol import observers, report, tool_names, tool_schema
+from wm_plugin.hosting.world import report, tool_names
+from wm_plugin.worlds.kit.protocol import observers, tool_schema
 from wm_plugin.worlds.worlds import load
 from wm_plugin.worlds.wrappers.control import controlled
 from wm_plugin.worlds.wrappers.rewarded import rewarded

@@ -35,8 +35,9 @@ def play(name: WorldName, /, *, row: RowNumber = 0, rows: RowFlags = RowFlags())
     Args:
         row: Number of the row, among those of --seed.
     """
+    from wm_plugin.hosting.world import is_over, report, tool_methods
     from wm_plugin.worlds.agents.typed import HELP, arguments_of, explained, overview, parse
-    from wm_plugin.worlds.kit.protocol import is_over, report, reward_of, tool_methods
+    from wm_plugin.worlds.kit.protocol import reward_of
 
     world = find(name)
     columns = rows.rows(world, row + 1)[row]

@@ -13,13 +13,14 @@ import wm_plugin.worlds.agents.rollout as rollout
 from wm_plugin.client.answers import Answers
 from wm_plugin.data.schema import Action, Kind, Observation, Trajectory
 from wm_plugin.errors import UserError
+from wm_plugin.hosting.world import is_over
 from wm_plugin.lab.agents.branches import Branch, Imaginer
 from wm_plugin.runtime.workers import lost_by
 from wm_plugin.tokens.harmless import harmless
 from wm_plugin.tokens.message import Message
 from wm_plugin.worlds.agents.controls import CONTROLS
 from wm_plugin.worlds.agents.outcomes import Marks
-from wm_plugin.worlds.kit.protocol import is_over, reward_of
+from wm_plugin.worlds.kit.protocol import reward_of
 from wm_plugin.worlds.worlds import World
 from wm_plugin.worlds.wrappers.simulated_episode import Simulation
 

@@ -6,11 +6,11 @@ from typing import Any
 
 from wm_plugin.data.schema import Action, Call
 from wm_plugin.errors import UserError
+from wm_plugin.hosting.world import tool_methods
 from wm_plugin.lab.simulate.beside import print_beside, same
 from wm_plugin.lab.simulate.session import Session
 from wm_plugin.runtime.terminal import read_line, replace_bad_input, say
 from wm_plugin.worlds.agents.typed import explained, overview, parse
-from wm_plugin.worlds.kit.protocol import tool_methods
 from wm_plugin.worlds.worlds import World
 
 COMMANDS = """\

@@ -17,13 +17,14 @@ from wm_plugin.client.answers import Answer, Answers, ask_again
 from wm_plugin.data.hidden import HIDDEN
 from wm_plugin.data.outputs import atomic
 from wm_plugin.data.schema import Trajectory
+from wm_plugin.hosting.world import tool_methods
 from wm_plugin.rewards.delimit import fenced, neutral, shortened
 from wm_plugin.rewards.extract import extract
 from wm_plugin.rewards.rules import MalformedRuleError, has_code
 from wm_plugin.rewards.rules import read as read_rule
 from wm_plugin.tokens.message import Message
 from wm_plugin.untrusted import loads
-from wm_plugin.worlds.kit.protocol import tool_methods, world_context_of
+from wm_plugin.worlds.kit.protocol import world_context_of
 from wm_plugin.worlds.scenarios import Scenario
 from wm_plugin.worlds.worlds import World
 

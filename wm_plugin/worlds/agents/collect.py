@@ -22,11 +22,11 @@ from wm_plugin.data.readers.base import Reject
 from wm_plugin.data.schema import Source, Trajectory
 from wm_plugin.data.write import path_of_rejects, write
 from wm_plugin.errors import UserError
+from wm_plugin.hosting.world import check_columns
 from wm_plugin.runtime.workers import Lost
 from wm_plugin.untrusted import loads
 from wm_plugin.untrusted import number as finite
 from wm_plugin.worlds.agents.players import Player, Row, Task, read_back
-from wm_plugin.worlds.kit.protocol import check_columns
 from wm_plugin.worlds.worlds import World
 from wm_plugin.worlds.wrappers.control.episode import KEY as CONTROL
 from wm_plugin.worlds.wrappers.verified import VerifiedWorld

@@ -10,11 +10,12 @@ from wm_plugin.client.predict import LocalPredictor, seed_of
 from wm_plugin.client.server import Server
 from wm_plugin.data.schema import Action, Trajectory
 from wm_plugin.errors import UserError
+from wm_plugin.hosting.world import tool_names
 from wm_plugin.runtime.workers import Function, Lost, Processes, Threads, lost_by
 from wm_plugin.untrusted import loads
 from wm_plugin.worlds.agents.policies import LocalPolicy, NoAnswer, ServerPolicy
 from wm_plugin.worlds.agents.scripted import scripted
-from wm_plugin.worlds.kit.protocol import READY_SCHEMAS, path_of_tool, tool_names, tool_schema
+from wm_plugin.worlds.kit.protocol import READY_SCHEMAS, path_of_tool, tool_schema
 from wm_plugin.worlds.worlds import World, load
 from wm_plugin.worlds.wrappers.control import ControlConfig
 from wm_plugin.worlds.wrappers.verified import VerifiedWorld

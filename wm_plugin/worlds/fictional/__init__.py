@@ -8,13 +8,14 @@ the answer but who searches and reads, since all names are invented. Docs: docs/
 import random
 from typing import Any
 
+from wm_plugin.hosting.world import not_a_tool
 from wm_plugin.worlds.fictional.pages import page_of, title_of
 from wm_plugin.worlds.fictional.questions import LEVELS as LEVELS
 from wm_plugin.worlds.fictional.score import MAX_TABLE, NoTableError, Score, read, score, written
 from wm_plugin.worlds.fictional.spec import SHIPPED, column_of, load
 from wm_plugin.worlds.fictional.world import World, world_of
 from wm_plugin.worlds.kit.counted import CountedEnvironment
-from wm_plugin.worlds.kit.protocol import Chooser, ToolCall, not_a_tool
+from wm_plugin.worlds.kit.protocol import Chooser, ToolCall
 from wm_plugin.worlds.kit.rows import check_level, prompt_and_budget, row_number, row_text, turn_limit, world_seed
 
 MAX_TURNS = {"standard": 30, "hard-1": 40, "hard-2": 60}  # by level

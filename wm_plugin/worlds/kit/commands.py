@@ -13,9 +13,10 @@ An engine (see `process.py`) is a class with these methods, all on JSON values:
 import random
 from typing import Any
 
+from wm_plugin.hosting.world import not_a_tool
 from wm_plugin.worlds.kit.counted import CountedEnvironment
 from wm_plugin.worlds.kit.process import EngineProcess, LostError
-from wm_plugin.worlds.kit.protocol import Chooser, ToolCall, not_a_tool
+from wm_plugin.worlds.kit.protocol import Chooser, ToolCall
 
 MAX_COMMAND = 190  # characters
 NOT_A_COMMAND = f"A command is one line of at most {MAX_COMMAND} plain letters, digits and signs."

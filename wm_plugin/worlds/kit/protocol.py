@@ -7,37 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from wm_plugin.errors import MissingExtraError, UserError, nearest, shown
 from wm_plugin.hosting.world import (
-    NOT_TOOLS,
-    check_columns,
-    is_over,
-    missing_columns,
-    not_a_tool,
-    report,
-    tool_methods,
     tool_names,
 )
-
-__all__ = [
-    "NOT_TOOLS",
-    "READY_SCHEMAS",
-    "Chooser",
-    "ToolCall",
-    "check_columns",
-    "check_world",
-    "fits",
-    "is_over",
-    "missing_columns",
-    "not_a_tool",
-    "observers",
-    "path_of_tool",
-    "refusals",
-    "report",
-    "reward_of",
-    "tool_methods",
-    "tool_names",
-    "tool_schema",
-    "world_context_of",
-]
 
 if TYPE_CHECKING:
     from wm_plugin.data.schema import Kind

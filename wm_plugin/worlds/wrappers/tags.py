@@ -20,7 +20,6 @@ from wm_plugin.data.schema import Action, Call
 from wm_plugin.errors import UserError
 from wm_plugin.hosting.world import Start, Wrapper, dress, layers_of, tool_names
 
-PROTOCOLS = ("tools", "tags")
 TOOL, PARAMETER = "act", "actions"  # of any environment in this protocol
 _TAG = re.compile(r"</?(?:think|action)>")
 

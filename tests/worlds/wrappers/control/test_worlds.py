@@ -13,12 +13,12 @@ from wm_plugin.data import Trajectory
 from wm_plugin.data.schema import Action
 from wm_plugin.errors import UserError
 from wm_plugin.hosting.episode import EpisodePort
-from wm_plugin.hosting.world import Wrapper, dress, layer_of, resets
+from wm_plugin.hosting.world import Wrapper, dress, layer_of, missing_columns, report, resets, tool_methods
 from wm_plugin.worlds import ENVIRONMENTS
 from wm_plugin.worlds.agents import play
 from wm_plugin.worlds.agents.scripted import scripted
 from wm_plugin.worlds.grid import GridEnvironment
-from wm_plugin.worlds.kit.protocol import missing_columns, report, tool_methods, tool_schema
+from wm_plugin.worlds.kit.protocol import tool_schema
 from wm_plugin.worlds.maze import MazeEnvironment
 from wm_plugin.worlds.specs import SPECS
 from wm_plugin.worlds.sql import SqlEnvironment

@@ -25,7 +25,10 @@ def _block(name: str, path: str) -> Any:
             value = parsed(value)
         except ValueError as error:
             raise UserError(f"{name} is not JSON: {error}") from None
-        return None if value is None else import_object(path, field=name).read(value, name)
+        if value is None:
+            return None
+        model = import_object(path, field=name)
+        return value if isinstance(value, model) else model.read(value, name)
 
     return Annotated[Any, BeforeValidator(read)]
 

@@ -91,3 +91,13 @@ def test_a_changed_copy_is_checked_and_remembers_what_was_given():
         run.replace(coeff=-2)
     assert copy.deepcopy(run) == pickle.loads(pickle.dumps(run)) == run
     assert hash(run) == hash(Run(tools=["a"]))
+
+
+def test_a_field_by_position_is_not_given_again():
+    for make, message in (
+        (lambda: Run(0.5, coeff=0.1), r"Run gets coeff twice \(alpha is the same\); keep one"),
+        (lambda: Server("a", url="b"), "Server gets url twice; keep one"),
+        (lambda: Server("a", 1, "refuse", 4), "Server has 3 fields and gets 4 values"),
+    ):
+        with pytest.raises(UserError, match=message):
+            make()

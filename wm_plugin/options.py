@@ -5,7 +5,7 @@ in the docs. A value that does not fit is one line: the field, the value, and wh
 """
 
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self, Union, dataclass_transform, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -64,8 +64,10 @@ class Options(BaseModel):
     example: ClassVar[str] = ""  # what an error tells to write in the place of something that is no mapping
 
     def __init__(self, *args: Any, **values: Any) -> None:
-        values = {**dict(zip(type(self).model_fields, args, strict=False)), **values}
-        values = _without_aliases(type(self), values, type(self).__name__)
+        name, fields = type(self).__name__, list(type(self).model_fields)
+        if len(args) > len(fields):
+            raise UserError(f"{name} has {len(fields)} fields and gets {len(args)} values")
+        values = _without_aliases(type(self), [*zip(fields, args, strict=False), *values.items()], name)
         try:
             super().__init__(**values)
         except ValidationError as error:
@@ -91,7 +93,7 @@ class Options(BaseModel):
             raise UserError(f"{where or cls.__name__} is not JSON: {error}") from None
         if not isinstance(values, Mapping):
             raise UserError(f"{where or cls.__name__} is {shown(values)}; write fields, e.g. {_example(cls)}")
-        values = _without_aliases(cls, values, where or cls.__name__)
+        values = _without_aliases(cls, values.items(), where or cls.__name__)
         for key in values:  # YAML has keys that are no texts, which pydantic does not take
             if not isinstance(key, str):
                 raise UserError(f"{where or cls.__name__} has no field {shown(key)}{nearest(key, cls.model_fields)}")
@@ -112,13 +114,13 @@ class Options(BaseModel):
         return hash(repr(self))
 
 
-def _without_aliases(model: type[Options], values: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _without_aliases(model: type[Options], values: Iterable[tuple[str, Any]], where: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for key, value in values.items():
+    for key, value in values:
         name = model.aliases.get(key, key)
         if name in found:
-            other = next(alias for alias, field in model.aliases.items() if field == name)
-            raise UserError(f"{where} gets {name} twice ({other} is the same); keep one")
+            same = "".join(f" ({alias} is the same)" for alias, field in model.aliases.items() if field == name)
+            raise UserError(f"{where} gets {name} twice{same}; keep one")
         found[name] = value
     return found
 

@@ -2,9 +2,9 @@
 
 import json
 
-import pyarrow.parquet
 import pytest
 
+from support.built import rows
 from wm_plugin.data import Trajectory, Turn, expand
 from wm_plugin.data.schema import Action, Observation
 from wm_plugin.data.write import write, write_transitions
@@ -12,26 +12,7 @@ from wm_plugin.lab.tiny.policy import make_tokenizer
 from wm_plugin.lab.tiny.rollouts import rollouts
 
 pytestmark = pytest.mark.host
-
-
-@pytest.fixture(scope="module")
-def grid(tmp_path_factory):
-    path = tmp_path_factory.mktemp("grid") / "grid.jsonl"
-    write(rollouts(12, 0), path)
-    return path
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory):
-    path = tmp_path_factory.mktemp("tokenizer")
-    make_tokenizer().save_pretrained(path)
-    return path
-
-
-def rows(path):
-    if path.suffix == ".parquet":
-        return pyarrow.parquet.read_table(path).to_pylist()
-    return [json.loads(line) for line in path.read_text().splitlines()]
+pytest_plugins = ["support.built"]
 
 
 def test_too_long_samples_are_left_out_and_counted(wm, grid, tokenizer, tmp_path):

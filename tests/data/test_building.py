@@ -2,43 +2,23 @@
 
 import json
 
-import pyarrow.parquet
 import pytest
 
+from support.built import rows
 from wm_plugin.data import Trajectory, Turn, expand, read
 from wm_plugin.data.building import build
 from wm_plugin.data.kinds import KINDS, Exclusions, samples
 from wm_plugin.data.schema import Action, Call, Context, Observation, Source
 from wm_plugin.data.write import write, write_transitions
 from wm_plugin.errors import UserError
-from wm_plugin.lab.tiny.policy import make_tokenizer
 from wm_plugin.lab.tiny.rollouts import rollouts
 from wm_plugin.objectives.information import category
 
 pytestmark = pytest.mark.host
+pytest_plugins = ["support.built"]
 
 CONTEXT = Context(task="A shell.", initial_state="~$")
 DOMAIN = {"agentworld-sft": "mcp", "agentworld": "mcp", "cpt": "mcp"}
-
-
-@pytest.fixture(scope="module")
-def grid(tmp_path_factory):
-    path = tmp_path_factory.mktemp("grid") / "grid.jsonl"
-    write(rollouts(12, 0), path)
-    return path
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory):
-    path = tmp_path_factory.mktemp("tokenizer")
-    make_tokenizer().save_pretrained(path)
-    return path
-
-
-def rows(path):
-    if path.suffix == ".parquet":
-        return pyarrow.parquet.read_table(path).to_pylist()
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def test_the_kinds_are_closed():

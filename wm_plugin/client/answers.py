@@ -118,9 +118,6 @@ class Answers:
 
     Attributes:
         asked: how many answers the model gave, over all calls, without the stored ones.
-
-    Raises:
-        UserError: the file holds something else, or another run writes to it.
     """
 
     def __init__(self, model: Model, path: str | Path | None = None) -> None:

@@ -256,10 +256,6 @@ def load_model(model: str | Path, device: str = "auto") -> Any:
 
     Args:
         device: `auto` takes a GPU if there is one.
-
-    Raises:
-        UserError: it cannot be loaded.
-        MissingExtraError: transformers is not installed.
     """
     try:
         import torch

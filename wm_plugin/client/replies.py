@@ -51,11 +51,7 @@ def count(value: Any) -> int:
 
 
 def vector(values: Any) -> "array[float]":
-    """Convert a JSON list of numbers to 32-bit floats; beyond their range, infinities.
-
-    Raises:
-        TypeError, ValueError: it is no such list, or one of its numbers is beyond any float.
-    """
+    """Convert a JSON list of numbers to 32-bit floats; beyond their range, infinities."""
     if not isinstance(values, Sequence) or not {int, float}.issuperset(map(type, values)):
         raise TypeError("not a list of numbers")
     try:

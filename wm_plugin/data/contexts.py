@@ -60,11 +60,7 @@ class Contexts:
         return cast(Item, item.model_copy(update={"context": self.fill(item.context, name, item.task_id)}))
 
     def fill_all(self, items: Iterable[Item]) -> Iterator[Item]:
-        """Fill each item.
-
-        Raises:
-            UserError: at the end, if no item had one of the keys.
-        """
+        """Fill each item."""
         for item in items:
             yield self.filled(item)
         self.check_used()
@@ -89,11 +85,7 @@ class Contexts:
 
 
 def load_contexts(path: str | Path) -> Contexts:
-    """Read the contexts of a file; the module's docstring has its form.
-
-    Raises:
-        UserError: no such file, not YAML or JSON, too large, an unknown field, or a value that is not a text.
-    """
+    """Read the contexts of a file; the module's docstring has its form."""
     path = Path(path)
     if path.suffix not in _SUFFIXES:
         raise UserError(f"{path}: write a name that ends in {', '.join(_SUFFIXES)}")

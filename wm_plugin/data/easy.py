@@ -85,9 +85,6 @@ def thin_out(
         work: a folder for the filter model and predictions, from which a killed run continues.
         base: the model that the filter model is trained from; None if there is one.
         watch: passes the predicted transitions through, for a progress bar.
-
-    Raises:
-        UserError: options do not fit each other, or an output has no place.
     """
     check_out(out, (".jsonl",))
     scores = check_scores(out)
@@ -218,9 +215,6 @@ def solve_threshold(samples: Iterable[Sequence[float]], tau_easy: float, target_
 
     Of two equally near shares the smaller is taken, and of the thresholds that give it the largest, which is the next sample's
     decisive distance. It is at most 1, so that an output without a prediction never counts as right.
-
-    Raises:
-        UserError: there is no sample.
     """
     values = sorted(min(decisive(sample, tau_easy), 1.0) for sample in samples)
     if not values:
@@ -276,11 +270,7 @@ def scores_path(out: Path) -> Path:
 
 
 def check_scores(out: Path) -> Path:
-    """Refuse an output whose distances have no place. Returns where they go.
-
-    Raises:
-        UserError: another file is there, or it cannot be written.
-    """
+    """Refuse an output whose distances have no place. Returns where they go."""
     path = scores_path(out)
     what, mend = "distances of an earlier run", "name another file with --out"
     check_derived(path, lambda path: holds(path, SCORES), what, mend)
@@ -305,9 +295,6 @@ def train_filter(
     Args:
         model: the base model.
         options: for `train_world_model`.
-
-    Raises:
-        UserError: no transition to train on, or the model in `out` was trained with other settings.
     """
     rows: list[dict[str, list[Message]]] = []
     for transition in transitions:

@@ -60,11 +60,7 @@ class Record:
 
 
 def open_file(path: Path) -> IO[bytes]:
-    """Open a file for reading, behind its byte order mark; gzip is decompressed.
-
-    Raises:
-        UserError: the file does not exist or cannot be read.
-    """
+    """Open a file for reading, behind its byte order mark; gzip is decompressed."""
     try:
         kind = path.stat().st_mode
         if not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):  # a device need not end, a pipe is read only once
@@ -80,11 +76,7 @@ def open_file(path: Path) -> IO[bytes]:
 
 
 def head(path: Path) -> Head:
-    """Tell the layout and the first record of a file.
-
-    Raises:
-        UserError: the file is empty, or neither JSON nor parquet.
-    """
+    """Tell the layout and the first record of a file."""
     if path.suffix == ".parquet":
         samples = islice(_rows(path), _ROWS)  # the first of them may be too large
         sample = next(samples, None)

@@ -119,11 +119,7 @@ def question(trajectory: Trajectory, tags: Mapping[str, str] = TAGS) -> list[Mes
 
 
 def read_context(text: str, tags: Mapping[str, str] = TAGS) -> dict[str, str]:
-    """Read the fields of a context from an answer. Any text is accepted, in time linear in its length.
-
-    Raises:
-        Refused: a part is missing, too long, or holds marks of chat templates or invisible characters; or the summary is empty.
-    """
+    """Read the fields of a context from an answer. Any text is accepted, in time linear in its length."""
     fields: dict[str, str] = {}
     marks = [mark for tag in tags for mark in (f"<{tag}>", f"</{tag}>")]
     for tag, name in tags.items():

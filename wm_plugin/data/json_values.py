@@ -10,11 +10,7 @@ _SIMPLE = frozenset({str, int, bool, type(None)})
 
 
 def checked(value: Any) -> Any:
-    """Return a JSON value that files can hold: infinities and NaN become the strings as which they are written.
-
-    Raises:
-        ValueError: it is nested too deeply.
-    """
+    """Return a JSON value that files can hold: infinities and NaN become the strings as which they are written."""
     if not value or type(value) in _SIMPLE:
         return value
     if type(value) is dict and _SIMPLE.issuperset(map(type, value.values())):

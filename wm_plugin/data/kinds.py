@@ -125,11 +125,7 @@ class Prompted(Kind):
         return self.world_context_shown if self.world_context is None else self.world_context
 
     def load_prompts(self) -> Prompts:
-        """Load the family of prompts.
-
-        Raises:
-            UserError: there is no such family, or the kind needs a name.
-        """
+        """Load the family of prompts."""
         if (name := self.prompts or self.family) is None:
             raise UserError(
                 f"{self.name} needs prompts: name a domain (mcp, search, terminal, swe, android, web, os) or a path"
@@ -324,11 +320,7 @@ _REFUSED = {
 
 
 def kind_of(name: str, **options: Any) -> Kind:
-    """Make a kind with its options. What is None, an empty list or a flag that is off counts as not given.
-
-    Raises:
-        UserError: there is no such kind, or it does not have an option that is given.
-    """
+    """Make a kind with its options. What is None, an empty list or a flag that is off counts as not given."""
     if name not in KINDS:
         raise UserError(f"there is no kind {name!r}{nearest(name, KINDS)}")
     model = KINDS[name]

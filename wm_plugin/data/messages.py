@@ -37,9 +37,6 @@ class Conversation:
 
     Args:
         messages: the conversation from its start; more can follow with `add`.
-
-    Raises:
-        RowError: see `add`.
     """
 
     def __init__(self, messages: Iterable[Any] = ()) -> None:
@@ -65,11 +62,7 @@ class Conversation:
         return "\n\n".join(self.opening)
 
     def add(self, message: Any, number: int) -> None:
-        """Add the next message of the conversation.
-
-        Raises:
-            RowError: it is not a message, or a result that answers no call. The error names the message by its `number`.
-        """
+        """Add the next message of the conversation."""
         if not isinstance(message, dict):
             raise RowError(f"message {number} is {type(message).__name__}, not an object")
         role = message.get("role")
@@ -247,9 +240,6 @@ def action_of(message: Mapping[str, Any], number: int = 1) -> Action:
 
     Args:
         number: the message's number, for the error.
-
-    Raises:
-        RowError: its calls are not a list of named calls.
     """
     return Action.model_validate(_action(message, number))
 

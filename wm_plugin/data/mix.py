@@ -74,9 +74,6 @@ def mix(
         counts: how many of each; None draws all.
         successful: draw successful trajectories alone.
         seed: of the draw, and of the order.
-
-    Raises:
-        UserError: a file cannot be read or has too few; trajectories and rows, or rows of other columns, are mixed.
     """
     out = Path(out)
     check_out(out, SUFFIXES)

@@ -18,12 +18,7 @@ _SUFFIX = ".unfinished"
 
 
 def check_out(path: Path, suffixes: Sequence[str] = ()) -> None:
-    """Refuse an output that cannot be written, before hours of work.
-
-    Raises:
-        UserError: the name does not end in one of `suffixes`, its folder cannot be made or written to, or a folder, a device or
-            a write-protected file is there.
-    """
+    """Refuse an output that cannot be written, before hours of work."""
     if suffixes and path.suffix not in suffixes:
         raise UserError(f"{path}: write a name that ends in {' or '.join(suffixes)}")
     try:
@@ -61,9 +56,6 @@ def check_derived(path: Path, ours: Callable[[Path], bool], what: str, mend: str
         ours: whether a file is one that a run wrote, by its content.
         what: what a run writes there, for the error.
         mend: what the user can do.
-
-    Raises:
-        UserError: a link or another file is there, or it cannot be written.
     """
     check_out(path)
     if path.is_symlink():
@@ -73,22 +65,14 @@ def check_derived(path: Path, ours: Callable[[Path], bool], what: str, mend: str
 
 
 def check_folder(path: Path) -> None:
-    """Refuse a file where a folder is meant.
-
-    Raises:
-        UserError: a file is there, or one is in the folder's way.
-    """
+    """Refuse a file where a folder is meant."""
     there_is = next((place for place in (path, *path.absolute().parents) if os.path.lexists(place)), path)
     if not there_is.is_dir():
         raise UserError(f"{path}: {'is' if there_is == path else f'{there_is} is'} a file; name a folder")
 
 
 def check_new_folder(path: Path, name: str) -> None:
-    """Refuse a folder with something in it, which would be written over or taken for a part of this run.
-
-    Raises:
-        UserError: the setting `name` has a file, a link, or a folder that is not empty.
-    """
+    """Refuse a folder with something in it, which would be written over or taken for a part of this run."""
     try:
         left = [entry for entry in os.listdir(path) if not entry.startswith(PREFIX)]  # these a killed run left
     except FileNotFoundError:
@@ -106,9 +90,6 @@ def check_apart(inputs: Iterable[str | Path | None], outs: Mapping[str, Path]) -
     Args:
         inputs: files, and folders of files, such as a tokenizer's. None and names that are no files are skipped.
         outs: the files to be written, by the setting that the error names.
-
-    Raises:
-        UserError: two of them are one file, or it cannot be told where an output lies.
     """
     places: dict[object, str] = {}
     for source in inputs:
@@ -146,11 +127,7 @@ def _may_write(path: Path) -> bool:
 
 
 def _identities(path: Path) -> list[object]:
-    """Return what two names of one file have in common: the path without links, and the file's number if it is there.
-
-    Raises:
-        OSError, ValueError: it is not a file's name, or the current folder is gone.
-    """
+    """Return what two names of one file have in common: the path without links, and the file's number if it is there."""
     identities: list[object] = [os.path.realpath(path)]
     try:
         status = path.stat()
@@ -171,9 +148,6 @@ def atomic(
     Args:
         keep: called at the end; if it returns False, no file is kept.
         check: called before the file takes the place of another, hours after the first check; raises where that one must stay.
-
-    Raises:
-        UserError: the place cannot be written to.
     """
     with _unfinished(path, folder=False) as unfinished:
         yield unfinished

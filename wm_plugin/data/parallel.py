@@ -44,9 +44,6 @@ def convert(
         size: approximate bytes of a range of lines.
         complete: as in `read_rows`; picklable.
         watch: passes finished parts through in order, for a progress bar.
-
-    Raises:
-        UserError: as `read_rows` and `write`; or a process died.
     """
     counts, sources = Counts(), list(sources)
     source_parts = (part for source in sources for part in parts(source, format, size=size))

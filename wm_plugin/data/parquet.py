@@ -18,9 +18,6 @@ def rows(path: Path, columns: Container[str] | None = None) -> Iterator[dict[str
 
     Args:
         columns: the columns to read; None reads all.
-
-    Raises:
-        UserError, RowError: as `tables`.
     """
     pyarrow, _ = pyarrow_modules()
     for table in tables(path, columns):
@@ -39,10 +36,6 @@ def tables(path: Path, columns: Container[str] | None = None) -> Iterator[Any]:
 
     Args:
         columns: the columns to read; None reads all.
-
-    Raises:
-        UserError: it is not a parquet file, or the names of its columns are not UTF-8 or not unique.
-        RowError: the file is broken from this row on.
     """
     pyarrow, parquet = pyarrow_modules()
     try:
@@ -153,11 +146,7 @@ def _without_nulls(value: Any) -> Any:
 
 
 def pyarrow_modules() -> tuple[Any, Any]:
-    """Return `pyarrow` and `pyarrow.parquet`.
-
-    Raises:
-        MissingExtraError: pyarrow is not installed.
-    """
+    """Return `pyarrow` and `pyarrow.parquet`."""
     try:
         import pyarrow
         import pyarrow.parquet

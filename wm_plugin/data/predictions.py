@@ -51,9 +51,6 @@ def predictions(
         transitions: iterated twice; a list, or `Repeatable`.
         prompts: the family to render the transitions with.
         stage, thinking: see `render`.
-
-    Raises:
-        UserError: the folder has predictions of other settings, transitions or prompts, or a damaged shard.
     """
     if iter(transitions) is transitions:
         raise TypeError("transitions can be gone through only once; pass a list")
@@ -101,11 +98,7 @@ def predictions(
 
 
 def same_settings(path: Path, settings: dict[str, Any], what: str) -> None:
-    """Store the settings that a folder's contents depend on at `path`, or compare them with those stored there.
-
-    Raises:
-        UserError: they differ; names the settings that do. Or there cannot be such a folder.
-    """
+    """Store the settings that a folder's contents depend on at `path`, or compare them with those stored there."""
     if not path.exists():
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -41,9 +41,6 @@ def sft_row(sample: Sample, host: str, *, single: bool) -> Row:
 
     Args:
         single: whether the kind counts only its last message. TRL then gets `prompt` and `completion`.
-
-    Raises:
-        UserError: the host would count other messages than the sample does.
     """
     messages = [_plain(message) for message in sample.messages]
     flags = [counts for message, counts in zip(sample.messages, sample.train, strict=True) if _speaks(message)]
@@ -85,11 +82,7 @@ def rl_row(sample: Sample, host: str, *, index: int, split: str, data_source: st
 
 
 def check_rows_out(out: Path, host: str, form: str) -> None:
-    """Refuse an output that cannot be written, or that the host would not read.
-
-    Raises:
-        UserError: another suffix, verl's SFT with a suffix other than .parquet, or a folder that does not exist.
-    """
+    """Refuse an output that cannot be written, or that the host would not read."""
     check_out(out, SUFFIXES)
     if host == "verl" and form == "sft" and out.suffix != ".parquet":
         raise UserError(f"{out}: verl's SFT reads parquet only; write a name that ends in .parquet")
@@ -100,10 +93,6 @@ def write_rows(rows: Iterable[Row], out: Path) -> int:
 
     Parquet gives every object of a column the keys of all others, with null where it has none. Hosts ignore nulls in messages;
     anywhere else they would be read as data.
-
-    Raises:
-        UserError: no rows; a column of values with different types, or of objects that parquet would change; half a surrogate
-            pair.
     """
     with atomic(out) as unfinished:
         try:

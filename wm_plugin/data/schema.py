@@ -185,11 +185,7 @@ class Line(Record):
     source: Source | None = None
 
     def expanded(self) -> Iterator[Transition]:
-        """Yield the transitions themselves.
-
-        Raises:
-            RowError: one refers to a turn or an observation that the line does not have.
-        """
+        """Yield the transitions themselves."""
         for reference in self.transitions:
             end = reference.turn - self.first
             start = end - reference.history

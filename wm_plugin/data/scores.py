@@ -28,9 +28,6 @@ def score(
 
     A score is None if the output holds no prediction, or if the reward gives None or NaN. The reward gets the prediction without
     the thought before it. Its columns are `observer`, `tool`, `task_id`, and those of `columns.reward_columns`.
-
-    Raises:
-        UserError: the reward does not return one value per prediction.
     """
     rest = iter(predictions)
     while chunk := list(islice(rest, _AT_ONCE)):
@@ -78,11 +75,7 @@ def truth(transition: Transition, prompts: Prompts) -> str:
 
 
 def reward_arguments(name: str, text: str, field: str) -> dict[str, Any]:
-    """Read the arguments of a reward from JSON. A judge that fails gives no score, where a trainer counts the lowest one.
-
-    Raises:
-        UserError: the text is no JSON object; the message names `field`.
-    """
+    """Read the arguments of a reward from JSON. A judge that fails gives no score, where a trainer counts the lowest one."""
     from wm_plugin.rewards import REWARDS
     from wm_plugin.rewards.judge import JudgedReward
 
@@ -109,9 +102,6 @@ def real_valued(
 
     Args:
         arguments: of the reward as it is in trainers, which then is neither made real-valued nor given an embedding model.
-
-    Raises:
-        UserError: there is no such reward, or it needs a model that is not named.
     """
     from wm_plugin.rewards import REWARDS, EmbeddingReward, RougeReward
     from wm_plugin.rewards.make import make

@@ -173,9 +173,6 @@ def summarize(
     """Add a file's transitions, or else its trajectories, to a summary, and return its figures.
 
     They have `easy_share`, of `easy_of` samples, if `wm data easy` left its scores beside the file.
-
-    Raises:
-        UserError: the file cannot be read, or what is in the place of the scores is something else.
     """
     for record in watch(read_transitions(source) if holds_transitions(source) else read(source)):
         summary.add(record)

@@ -70,10 +70,6 @@ def write(
         rejects: the default is `X.rejects.jsonl` beside `out`. Not written if nothing was rejected.
         strict: stop at the first rejected row and write nothing.
         sources: the files that `rows` come from, none of which is written over.
-
-    Raises:
-        UserError: another suffix, a folder that does not exist, an output that is a source or the other output, or a rejected
-            row with `strict`.
     """
     counts = Counts()
     with outputs(out, rejects, counts, sources) as (unfinished, reject_file), _few_collections():
@@ -96,11 +92,7 @@ def path_of_rejects(out: str | Path, rejects: str | Path | None = None) -> Path:
 def outputs(
     out: str | Path, rejects: str | Path | None, counts: Counts, sources: Iterable[str | Path | None] = ()
 ) -> Iterator[tuple[Path, IO[bytes]]]:
-    """Open the temporary file for trajectories, and the file for rejected rows. Both get their names if nothing failed.
-
-    Raises:
-        UserError: another suffix, a folder that does not exist, or an output that is one of `sources` or the other output.
-    """
+    """Open the temporary file for trajectories, and the file for rejected rows. Both get their names if nothing failed."""
     out = Path(out)
     rejects_path = check_outputs(out, rejects, sources)
     with (
@@ -162,9 +154,6 @@ def write_transitions(
         repeat_history: a line for each transition, with its whole history; otherwise a trajectory's turns are written once (see
             `compact`). `read_transitions` reads both.
         check: see `atomic`.
-
-    Raises:
-        UserError: another suffix, a folder that does not exist, or an output that is a source.
     """
     out = Path(out)
     check_out(out, (".jsonl",))

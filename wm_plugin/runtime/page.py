@@ -40,9 +40,6 @@ def render(package: str, template: str, needs: str = "the page", **values: Any) 
         template: the file's name.
         needs: what the error calls the page.
         values: what the template shows; `title` is the heading.
-
-    Raises:
-        MissingExtraError: jinja2 is not installed.
     """
     check_extra(needs)
 

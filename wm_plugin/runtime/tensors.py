@@ -53,9 +53,6 @@ def tensors_of(model: str | Path) -> dict[str, Place]:
 
     Args:
         model: a folder with `model.safetensors` or an index of several files; or a safetensors file, or an index.
-
-    Raises:
-        UserError: there is no such model, it has other weights alone, or a file is damaged.
     """
     path = Path(model).expanduser()
     if path.is_dir():

@@ -10,9 +10,6 @@ def read_text(path: Path, what: str) -> str:
 
     Args:
         what: the setting that the error names.
-
-    Raises:
-        UserError: the file cannot be read.
     """
     try:
         return path.read_text(encoding="utf-8")

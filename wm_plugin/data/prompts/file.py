@@ -133,11 +133,7 @@ class Prompts(BaseModel):
         return text if text is not None else self.think if thinking else self.direct
 
     def names(self, stage: str) -> list[str]:
-        """Return the names of the variants that a stage draws from.
-
-        Raises:
-            UserError: there is no such stage.
-        """
+        """Return the names of the variants that a stage draws from."""
         if stage not in STAGES:
             raise UserError(f"stage is {shown(stage)}{nearest(stage, STAGES)}")
         return self.stages.get(stage) or list(self.variants)  # type: ignore[call-overload]
@@ -147,9 +143,6 @@ class Prompts(BaseModel):
 
         Args:
             variant: take this one instead of a draw.
-
-        Raises:
-            UserError: there is no such stage or variant.
         """
         if variant is not None:
             if variant not in self.variants:

@@ -79,11 +79,7 @@ class Part:
 
 
 def parts(path: Path, format: str = "auto", *, size: int = PART) -> Iterator[Part]:
-    """Cut a file into parts. An uncompressed file of lines gives ranges of about `size` bytes, any other file one part.
-
-    Raises:
-        UserError: as `read`.
-    """
+    """Cut a file into parts. An uncompressed file of lines gives ranges of about `size` bytes, any other file one part."""
     head = files.head(path)
     reader = _reader(format) if format != "auto" else detect(path, head)
     name = reader.__name__.rpartition(".")[2]
@@ -123,11 +119,7 @@ def _completed(rows: Iterator[Outcome], completions: Iterable[Complete]) -> Iter
 
 
 def detect(path: Path, head: files.Head) -> ModuleType:
-    """Return the first reader that matches a file.
-
-    Raises:
-        UserError: no reader matches; or the file holds dialogues, and its rows do not tell, or do not agree, who acts in them.
-    """
+    """Return the first reader that matches a file."""
     for name in FORMATS:
         reader = _reader(name)
         if reader.matches(head):

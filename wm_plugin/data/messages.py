@@ -12,12 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from wm_plugin.data.errors import RowError
-from wm_plugin.data.json_values import DEEPEST, too_deep
 from wm_plugin.data.schema import Action, Actor, Fields
 from wm_plugin.data.thoughts import joined, split
 from wm_plugin.errors import shown
 from wm_plugin.tokens.message import Message
-from wm_plugin.untrusted import loads
+from wm_plugin.untrusted import DEEPEST, deeper, loads
 
 _ACTORS: dict[str, Actor] = {"user": "user", "assistant": "agent"}  # the requestors of τ²-bench
 _THOUGHTS = ("reasoning_content", "reasoning", "thought")  # in order of preference
@@ -225,7 +224,7 @@ def arguments_of(value: Any) -> Any:
         arguments = loads(value)
     except ValueError:
         return value
-    return value if len(value) > DEEPEST and too_deep(arguments) else arguments
+    return value if len(value) > DEEPEST and deeper(arguments) else arguments
 
 
 def flag_of(value: Any) -> bool | None:

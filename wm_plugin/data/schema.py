@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic_core import PydanticSerializationError
 
 from wm_plugin.data.errors import RowError
-from wm_plugin.data.json_values import checked, finite
+from wm_plugin.untrusted import checked, finite
 
 VERSION = 1  # of our own files; a later version is refused
 

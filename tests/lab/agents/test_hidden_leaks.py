@@ -104,7 +104,7 @@ def test_rows_of_each_kind_are_without_it_unless_it_is_trained_with(tmp_path, ki
     if host == "verl":
         read_table = pytest.importorskip("pyarrow.parquet").read_table
     write([EPISODE], source)
-    prompts = None if getattr(KINDS[kind], "family", None) or not KINDS[kind].prompted else "mcp"
+    prompts = "mcp" if getattr(KINDS[kind], "family", "") is None else None
     build(source, kind, host, out, prompts=prompts)
     text = out.read_text() if host == "trl" else shown(read_table(out).to_pylist())
     assert (CANARY in text) is (kind == "word2world")

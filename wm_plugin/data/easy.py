@@ -22,11 +22,12 @@ from wm_plugin.data.outputs import atomic, check_apart, check_derived, check_out
 from wm_plugin.data.predictions import Repeatable, predictions
 from wm_plugin.data.prompts import Prompts, load, render, target
 from wm_plugin.data.schema import Transition
-from wm_plugin.data.scores import NO_MODEL, Reward, real_valued, score
+from wm_plugin.data.scores import NO_MODEL, Reward, ScoringOptions, real_valued, score
+from wm_plugin.data.summary import scores_beside
 from wm_plugin.data.transitions import transitions_in
 from wm_plugin.data.write import holds, write_transitions
 from wm_plugin.errors import UserError
-from wm_plugin.options import Number, Options, Whole, option
+from wm_plugin.options import Number, Whole, option
 from wm_plugin.registry import import_object
 from wm_plugin.tokens.message import Message
 
@@ -36,17 +37,13 @@ TARGET_SHARE = 0.3  # the paper's share of easy samples, on both its benchmarks
 _DIGITS = 9  # that a distance is rounded to, so that 1 - 0.8 is 0.2 and not below it
 
 
-class EasyOptions(Options):
+class EasyOptions(ScoringOptions):
     """How easy samples are found, and how many stay."""
 
     prompts: str = option("A family of prompts, or a file of your own.", default="rwml")
     k: Whole = option("Predictions of each sample.", default=10, ge=1)
     reward: str = option(
         "rwml (rouge for tools, else embedding), rouge, embedding, exact, ..., or package.module:NAME.", default="rwml"
-    )
-    embedding_model: str | None = option("The embedding model, for the rewards that have one.", default=None)
-    embedding_server: str | None = option(
-        "A server that has the embedding model (default: load it in this process).", default=None
     )
     threshold: Number | None = option("A prediction below this distance is right.", default=None, ge=0, le=1)
     target_easy_share: Number | None = option(
@@ -63,7 +60,6 @@ class EasyOptions(Options):
     epochs: Number = option("Epochs of the filter model's training.", default=2.0, gt=0)
     learning_rate: Number = option("Learning rate of the filter model's training.", default=2e-6, gt=0)
     train_batch_size: Whole = option("Samples of a training step.", default=32, ge=1)
-    seed: Whole = option("Seed of all draws.", default=0)
 
 
 def thin_out(
@@ -256,22 +252,14 @@ def write_filtered(
             if stays:
                 yield transition
 
-    with (
-        atomic(scores_path(out), check=lambda: check_scores(out)) as unfinished,
-        unfinished.open("w", encoding="utf-8") as scores,
-    ):
+    with atomic(check_scores(out), check=lambda: check_scores(out)) as unfinished, unfinished.open("w") as scores:
         write_transitions(remaining(scores), out)
     return report
 
 
-def scores_path(out: Path) -> Path:
-    """Return where the distances of all transitions go, for the output `out`."""
-    return out.with_name(f"{out.stem}.easy.jsonl")
-
-
 def check_scores(out: Path) -> Path:
-    """Refuse an output whose distances have no place. Returns where they go."""
-    path = scores_path(out)
+    """Refuse an output whose distances have no place. Returns where they go: `X.easy.jsonl` beside it."""
+    path = scores_beside(out)
     what, mend = "distances of an earlier run", "name another file with --out"
     check_derived(path, lambda path: holds(path, SCORES), what, mend)
     return path

@@ -23,7 +23,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from wm_plugin.data.columns import reward_columns
 from wm_plugin.data.constructions import documents, imitation, rft
 from wm_plugin.data.contexts import Contexts, Item
 from wm_plugin.data.errors import RowError
@@ -32,6 +31,7 @@ from wm_plugin.data.hidden import Shown
 from wm_plugin.data.host_dumps import Lacking
 from wm_plugin.data.prompts import Prompts, dialogue, load, observed, render, target
 from wm_plugin.data.readers import read
+from wm_plugin.data.render import reward_columns
 from wm_plugin.data.sample import Sample
 from wm_plugin.data.schema import Trajectory, Transition
 from wm_plugin.data.transitions import expand, holds_transitions, identity, one_each, read_transitions

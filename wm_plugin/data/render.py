@@ -15,10 +15,10 @@ In a two-sided dialogue, the user's own calls are written as `User, on its own (
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from wm_plugin.data.hidden import HEADINGS, PARTS, Shown, parts
-from wm_plugin.data.schema import Action, Call, Context, Observation, Turn
+from wm_plugin.data.schema import Action, Call, Context, Observation, Transition, Turn
 
 Side = Literal["actor", "world"]  # who acts, and what the agent observes
 NO_ACTION = "(no action)"
@@ -143,6 +143,29 @@ def write_context(context: Context, *, world: Shown = False) -> str:
         "Simulation instruction": context.simulation_instruction,
     }
     return "\n\n".join(f"# {heading}\n{text}" for heading, text in texts.items() if text.strip())
+
+
+def reward_columns(transition: Transition, domain: str = "") -> dict[str, Any]:
+    """Return `domain`, `context`, `action`, `verifier`, `history` and `content_type` of a transition.
+
+    `context` is all that came before the action, as text. `history` has the texts of the agent's earlier observations, for rules.
+    `verifier` (JSON text), `content_type` and, before the argument, `domain` come from the observation's own `data`. Missing ones
+    are empty texts: parquet keeps them as they are.
+
+    Args:
+        domain: of the data, for the judge's guidance.
+    """
+    observation, history = transition.observation, transition.history
+    before = write_history(history, transition.turn - len(history))
+    verifier = observation.data.get("verifier")
+    return {
+        "domain": str(observation.data.get("domain") or domain),
+        "context": "\n\n".join(filter(None, [write_context(transition.context), before])),
+        "action": write_action(transition.action, observation.call, [observation]),
+        "verifier": verifier if isinstance(verifier, str) else json.dumps(verifier) if verifier else "",
+        "history": [one.text for turn in history if turn.actor == "agent" for one in turn.observations],
+        "content_type": str(observation.data.get("content_type") or ""),
+    }
 
 
 def _blocks(turn: Turn, where: str) -> Iterator[str]:

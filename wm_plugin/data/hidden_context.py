@@ -15,6 +15,7 @@ from string import Template
 from typing import Any
 
 from wm_plugin.client.answers import Answers
+from wm_plugin.data.errors import RowError
 from wm_plugin.data.hidden import HIDDEN
 from wm_plugin.data.render import write_context, write_history
 from wm_plugin.data.schema import Trajectory
@@ -37,22 +38,13 @@ _INSTRUCTION = (
 )
 
 
-class Refused(ValueError):
-    """An answer holds no context. `kind` is the reason that is counted."""
-
-    def __init__(self, kind: str, why: str) -> None:
-        super().__init__(why)
-        self.kind = kind
+class Refused(RowError):
+    """An answer holds no context."""
 
 
 @dataclass
 class Report:
-    """Counts of trajectories.
-
-    Attributes:
-        filled: those that got a context. complete: those that had all of it, which were not asked about.
-        failed: the others, by reason; they stay as they are.
-    """
+    """Counts of trajectories: those that got a context, those that had all of it, and the others by reason."""
 
     trajectories: int = 0
     filled: int = 0
@@ -125,14 +117,14 @@ def read_context(text: str, tags: Mapping[str, str] = TAGS) -> dict[str, str]:
     for tag, name in tags.items():
         found = extract(text, tag).prediction
         if found is None or f"</{tag}>" not in text or any(mark in found for mark in marks):
-            raise Refused("no context", f"<{tag}> was missing, or not closed before another part")
+            raise Refused(f"<{tag}> was missing, or not closed before another part", "no context")
         if len(found) > LONGEST:
-            raise Refused("part too long", f"{tag} had more than {LONGEST:,} characters")
+            raise Refused(f"{tag} had more than {LONGEST:,} characters", "part too long")
         if neutral(found)[0] != found:
-            raise Refused("marks", f"{tag} had marks of chat templates or thoughts, or characters that cannot be seen")
+            raise Refused(f"{tag} had marks of chat templates or thoughts, or characters that cannot be seen", "marks")
         fields[name] = "" if found.lower() in _NONE else found
     if not fields[TAGS["summary"]]:
-        raise Refused("no summary", "the summary was empty")
+        raise Refused("the summary was empty", "no summary")
     return fields
 
 
@@ -145,7 +137,7 @@ def _asked_twice(
         for (place, messages), answer in zip(asked.items(), answers(asked.values()), strict=True):
             try:
                 if answer.failure or answer.cut:
-                    raise Refused(answer.trouble, "it was cut")
+                    raise Refused("it was cut", answer.trouble)
                 read[place] = read_context(answer.text, tags)
             except Refused as error:
                 if last or answer.failure:

@@ -121,7 +121,7 @@ bench-check: $(TRL)/.done
 
 ## what the term costs with a real model of 135M, on both hosts; half an hour on two cores that do nothing else
 bench-pretrained: $(TRL)/.done $(VERL)/.done
-	[ -e runs/smollm2_135m/config.json ] || $(TRL)/bin/python -m wm_plugin.lab.tiny.pretrained --out runs/smollm2_135m
+	[ -e runs/smollm2_135m/config.json ] || $(TRL)/bin/python -m wm_plugin.lab.tiny pretrained --out runs/smollm2_135m
 	$(TRL)/bin/python benchmarks/pretrained.py --model runs/smollm2_135m
 	$(VERL)/bin/python benchmarks/verl_step_time.py --model runs/smollm2_135m --repeats 12
 	$(VERL)/bin/python benchmarks/verl_whole_step.py --model runs/smollm2_135m

@@ -126,7 +126,7 @@ RESULTS: dict[str, tuple[str, ...]] = {
     "wmact": (
         "benchmarks/wmact.py",
         "benchmarks/plans.py",
-        "wm_plugin/worlds/wrappers/annealing.py",
+        "wm_plugin/hosting/annealing.py",
         "wm_plugin/worlds/kit/counted.py",
         "wm_plugin/worlds/maze.py",
         "wm_plugin/hosting/figures.py",

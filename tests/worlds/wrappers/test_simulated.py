@@ -26,6 +26,7 @@ from wm_plugin.data.schema import Action, Call
 from wm_plugin.data.write import write
 from wm_plugin.errors import UserError
 from wm_plugin.hosting.episode import EpisodePort, end_together
+from wm_plugin.hosting.tags import in_tags
 from wm_plugin.hosting.world import layer_of, resets, tool_names
 from wm_plugin.lab.tiny.policy import make_model, make_tokenizer
 from wm_plugin.worlds.agents.scripted import scripted
@@ -40,7 +41,6 @@ from wm_plugin.worlds.wrappers.simulated import (
     simulated,
 )
 from wm_plugin.worlds.wrappers.simulation_config import SimulationConfig
-from wm_plugin.worlds.wrappers.tags import in_tags
 
 pytestmark = pytest.mark.host  # schemas of tools are transformers'
 

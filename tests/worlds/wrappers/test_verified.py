@@ -14,6 +14,7 @@ from wm_plugin.cli.support import read_block
 from wm_plugin.data.schema import Action, Call
 from wm_plugin.errors import UserError
 from wm_plugin.hosting.episode import EpisodePort, end_together
+from wm_plugin.hosting.tags import in_tags
 from wm_plugin.hosting.world import report, tool_names
 from wm_plugin.worlds.kit.protocol import observers, tool_schema
 from wm_plugin.worlds.worlds import load
@@ -21,7 +22,6 @@ from wm_plugin.worlds.wrappers.control import controlled
 from wm_plugin.worlds.wrappers.rewarded import rewarded
 from wm_plugin.worlds.wrappers.simulated import simulated
 from wm_plugin.worlds.wrappers.simulated_dialogue import Waiting
-from wm_plugin.worlds.wrappers.tags import in_tags
 from wm_plugin.worlds.wrappers.verified import VerifiedWorld, verified
 from wm_plugin.worlds.wrappers.verify_config import REFUSAL, VerifyConfig
 

@@ -19,7 +19,7 @@ from wm_plugin.verl.names import INFO, TRAINING
 from wm_plugin.verl.trainer import WorldModelTrainer
 from wm_plugin.worlds.grid import GridEnvironment
 from wm_plugin.worlds.wrappers.control import ControlConfig, config_of
-from wm_plugin.worlds.wrappers.control.failures import ERRORS
+from wm_plugin.worlds.wrappers.control.perturbations import ERRORS
 from wm_plugin.worlds.wrappers.simulation_config import SimulationConfig
 
 ROOMS = "on_verl.test_agent_loop:Rooms"

@@ -315,7 +315,7 @@ def test_a_server_that_is_killed_and_starts_again():
         process.wait()
         EpisodePort(environment).turn(moved("D"))
         time.sleep(0.3)
-        assert not layer_of(environment, Simulated).session._turn.asked.done()
+        assert not layer_of(environment, Simulated).session._turn.asked[0].done()
         process = _server(port)
         assert "Compared." in environment.move("D")
         process.kill()
@@ -369,7 +369,7 @@ def test_waiting_takes_no_thread():
         for one in group:
             EpisodePort(one).turn({"role": "assistant", "content": "", "tool_calls": [_call("R")]})
         await asyncio.gather(*(EpisodePort(one).ready() for one in group))
-        assert all(layer_of(one, Simulated).session._turn.asked.done() for one in group)
+        assert all(layer_of(one, Simulated).session._turn.asked[0].done() for one in group)
         return [one.move("R") for one in group]
 
     def _call(direction):
@@ -602,7 +602,7 @@ def test_a_lost_answer_that_a_host_waits_for_is_no_complaint_of_the_loop(caplog)
             await EpisodePort(one).ready()
 
         asyncio.run(wait(environment))
-        asked = layer_of(environment, Simulated).session._turn.asked
+        asked = layer_of(environment, Simulated).session._turn.asked[0]
         assert str(asked.exception()) == "empty"
         del asked, environment
         gc.collect()

@@ -24,7 +24,7 @@ from wm_plugin.worlds.maze import MazeEnvironment
 from wm_plugin.worlds.specs import SPECS
 from wm_plugin.worlds.sql import SqlEnvironment
 from wm_plugin.worlds.wrappers.control import config_of, control_of, controlled
-from wm_plugin.worlds.wrappers.control.failures import ERRORS
+from wm_plugin.worlds.wrappers.control.perturbations import ERRORS
 from wm_plugin.worlds.wrappers.rewarded import rewarded
 
 PRESERVING = {

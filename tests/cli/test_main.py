@@ -76,7 +76,9 @@ def test_help_names_every_verb_and_a_first_step(capsys):
     assert "wm masks --example" in alone
 
 
-VERBS = [words for words in verbs() if words != ("train",) and not main.VERBS.get(words[-1])]  # its flags are the trainer's
+VERBS = [
+    words for words in verbs() if words != ("train",) and not main.VERBS.get(words[-1])
+]  # its flags are the trainer's
 
 
 @pytest.mark.parametrize("words", VERBS, ids=" ".join)
@@ -102,7 +104,12 @@ def test_every_flag_is_explained_once_and_has_its_group(words):
     ],
 )
 def test_a_verb_has_defaults_of_its_own_with_and_without_a_flag_of_the_group(words, parameter, defaults):
-    flags = {"writer": "--concurrency 3", "output": "--proposer-temperature 2", "work": "--work w", "policy": "--no-seed"}
+    flags = {
+        "writer": "--concurrency 3",
+        "output": "--proposer-temperature 2",
+        "work": "--work w",
+        "policy": "--no-seed",
+    }
     for arguments in (words, f"{words} {flags[parameter]}"):
         options = main.parse(arguments.split())[1].arguments.get(parameter)
         if options is None:  # nothing of the group was given

@@ -137,4 +137,6 @@ def _check_policy(model: ModelFlags, others: dict[str, Any]) -> None:
         raise UserError(f"--server: not with --as {POLICY}: {NO_SERVER}")
     for flag, value in others.items():
         if value is not None:
-            raise UserError(f"{flag}: not with --as {POLICY}, whose prompt is the agent's own; leave it out")
+            raise UserError(
+                f"{flag}: not with --as {POLICY}, which goes on at temperature 0 with the agent's own prompt; leave it out"
+            )

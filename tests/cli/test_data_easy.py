@@ -6,7 +6,7 @@ import random
 import pytest
 
 from support.predictions import PROMPTS, Scripted, chat_server, choices, grid_trajectories, grid_transitions
-from wm_plugin.client import predict
+from wm_plugin.cli import flags
 from wm_plugin.data.transitions import read_transitions
 from wm_plugin.data.write import write, write_transitions
 
@@ -115,7 +115,7 @@ def test_the_filter_model_is_trained_on_other_tasks_than_it_predicts(wm, source,
     monkeypatch.setattr(
         filters, "import_object", lambda *_, **__: lambda model, rows, out, **options: trained.append((rows, options))
     )
-    monkeypatch.setattr(predict, "LocalPredictor", lambda *_, **__: Scripted())
+    monkeypatch.setattr(flags, "LocalPredictor", lambda *_, **__: Scripted())
     arguments = [*easy(source, "", "--filter-share", "0.3"), "--model", "base"]
     for flag in ("--server", "--server-model"):
         place = arguments.index(flag)
@@ -196,13 +196,14 @@ def test_best_by_a_judge_and_in_pairs_as_tokens(wm, tmp_path, host):
     """From trajectories to rows of tokens with thoughts, by a reasoner and a judge behind a real server."""
     import pyarrow.parquet
 
-    from wm_plugin.lab.tiny.judge import serving
+    from wm_plugin.lab.tiny.judge import reply
     from wm_plugin.lab.tiny.policy import make_tokenizer
+    from wm_plugin.lab.tiny.serving import serving
 
     make_tokenizer().save_pretrained(tmp_path / "tokenizer")
     write(grid_trajectories(6), tmp_path / "grid.jsonl")
     out = tmp_path / "sft.parquet"
-    with serving(0) as url:
+    with serving(reply) as url:
         server = {"server": {"base_url": url, "model": "judge"}}
         flags = {
             "--prompts": "mcp",

@@ -30,9 +30,9 @@ Scored = tuple[Transition, list[str], list[float | None]]
 class BestOptions(ScoringOptions):
     """Which outputs are the best."""
 
-    prompts: str = option("A domain (mcp, search, ...), or a file of your own.")
-    judge: str = option("rubric, rouge, embedding, ..., or package.module:NAME.")
-    threshold: Number = option("The score that the best output must reach.")
+    prompts: str = option("A domain (mcp, search, ...), or a file of your own.", default=...)
+    judge: str = option("rubric, rouge, embedding, ..., or package.module:NAME.", default=...)
+    threshold: Number = option("The score that the best output must reach.", default=...)
     n: Whole = option("Outputs for each transition.", default=3, ge=1)
     judge_args: str = option("The judge's arguments as JSON, such as a rubric's server.", default="{}")
     compare: str | None = option(

@@ -12,11 +12,10 @@ from wm_plugin.client.server import Server
 from wm_plugin.data import expand
 from wm_plugin.data.building import build
 from wm_plugin.data.chat import chat
-from wm_plugin.data.columns import reward_columns
 from wm_plugin.data.hidden import HIDDEN, agents_view
 from wm_plugin.data.kinds import KINDS
 from wm_plugin.data.prompts import dialogue, load, render
-from wm_plugin.data.render import write_context
+from wm_plugin.data.render import reward_columns, write_context
 from wm_plugin.data.schema import Action, Call, Context, Observation, Trajectory, Turn
 from wm_plugin.data.write import write
 from wm_plugin.lab.agents.reflection import question as reflected

@@ -53,7 +53,6 @@ class Failure:
     Attributes:
         kind: one of `KINDS`. "refused" is a 4xx status other than the rate limit, "malformed" an answer that breaks the protocol,
             "too large" one over `max_reply`.
-        message: one line, without keys.
     """
 
     kind: str
@@ -133,14 +132,6 @@ class Server:
     A failed call is a `Failure` in the result, not an exception. Timeouts, lost connections, the statuses 408, 409, 425, 429 and
     5xx, and malformed answers are retried; other statuses and answers that are too large are not. A call takes at most
     `(max_retries + 1) * timeout` seconds plus the waits between attempts. The key is removed from what a server sends back.
-
-    Args:
-        base_url: the address, or all of `ServerOptions`.
-        model: the model's name on the server.
-        settings: the other fields of `ServerOptions`.
-
-    Attributes:
-        parameters: the fields of every request's body.
 
     Raises:
         UserError: a setting is invalid; from a call: the server refuses the key, the address or the model before its first

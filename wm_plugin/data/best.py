@@ -80,9 +80,6 @@ def best_of_n(
     Args:
         out: where the samples go, which is none of the files that options and `inputs` name.
         predictor: makes the model that predicts, once everything else is in order.
-        work: a folder for predictions, from which a killed run continues.
-        report: counts, updated with every transition.
-        watch: passes the predicted transitions through, for a progress bar.
     """
     from wm_plugin.rewards.make import make
 
@@ -125,12 +122,8 @@ def best(
     """Yield the best output of each transition, if its score is at least `threshold`.
 
     Args:
-        predictions: transitions with their outputs, to prompts of the stage `sft` that ask for reasoning.
-        judge: a reward of predictions; it does not see the reasoning.
         compare: a reward of predictions that compares them with the column `reference`, such as `ReferenceReward`: 1 if the
             prediction is better, 0 if the other is; None and NaN say nothing. None: the scores alone decide.
-        seed: the seed of the predictions, which drew the prompts.
-        report: counts, updated with every transition.
     """
     report = Report() if report is None else report
     scored = score(predictions, judge, prompts)

@@ -78,7 +78,6 @@ def build(
         context_file: hidden contexts by hand (see `data.contexts`), for the option `contexts`; at least one of its keys must be
             a task of the source.
         split: the name in verl's `extra_info`.
-        watch: passes every sample through, for a progress bar.
 
     Raises:
         UserError: an invalid argument, a row that cannot be read, or no sample is left.
@@ -168,9 +167,6 @@ def last_message_rows(
     """Yield rows for fine-tuning of samples whose last message alone counts.
 
     With a tokenizer they are tokens and a mask, else messages and the samples' columns.
-
-    Args:
-        left_out: receives the numbers of samples that cannot be encoded or are longer than `max_tokens`.
     """
     report = Report()
     if left_out is not None:

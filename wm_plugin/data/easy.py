@@ -78,9 +78,6 @@ def thin_out(
 
     Args:
         predictor: makes the predictor of a model: the trained filter model, `filter_model`, or None for a server's.
-        work: a folder for the filter model and predictions, from which a killed run continues.
-        base: the model that the filter model is trained from; None if there is one.
-        watch: passes the predicted transitions through, for a progress bar.
     """
     check_out(out, (".jsonl",))
     scores = check_scores(out)
@@ -147,7 +144,6 @@ class Distances:
 
     Attributes:
         values: 1 - similarity of each output's prediction; 1 for an output without a prediction.
-        malformed: how many outputs have no prediction.
         alike: whether all outputs are equal. If this holds for all transitions, the model was not sampled from.
     """
 
@@ -232,7 +228,6 @@ def write_filtered(
     """Write the remaining transitions to `out`, in order, and the distances of all transitions to `X.easy.jsonl` beside it.
 
     Args:
-        transitions: those of `rows`, in the same order.
         keep: the probability with which an easy transition stays. The draw depends only on the seed and the transition.
     """
     report = Report(threshold, tau_easy)
@@ -279,10 +274,6 @@ def train_filter(
     """Train the filter model on transitions, into the folder `out`. Returns their number.
 
     A model that is already there, trained on the same data, is not trained again. The labels have no reasoning (RWML's WM-SFT).
-
-    Args:
-        model: the base model.
-        options: for `train_world_model`.
     """
     rows: list[dict[str, list[Message]]] = []
     for transition in transitions:

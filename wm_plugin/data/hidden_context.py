@@ -61,11 +61,6 @@ def with_contexts(
     """Yield the trajectories, in order, with the hidden context that a model writes. What a context has already stays.
 
     An answer that cannot be read is answered with the reason, and asked for once more.
-
-    Args:
-        answers: of the model.
-        report: counts, updated with every trajectory.
-        tags: `TAGS`, or `WITH_INSTRUCTION`.
     """
     rest = iter(trajectories)
     with answers:

@@ -317,9 +317,7 @@ def samples(
     """Make the samples of a file.
 
     Args:
-        source: trajectories in any format that `read` knows, or transitions for kinds that are made of these.
         kind: one of `KINDS`, whose fields are the `options`; or a kind with its options.
-        exclusions: counts, updated with every sample.
 
     Raises:
         UserError: an option that the kind does not have, or a row that cannot be read.

@@ -32,11 +32,7 @@ _READ["function"] = _READ["tool"]
 
 
 class Conversation:
-    """A conversation's messages as a context and turns.
-
-    Args:
-        messages: the conversation from its start; more can follow with `add`.
-    """
+    """A conversation's messages as a context and turns."""
 
     def __init__(self, messages: Iterable[Any] = ()) -> None:
         self.system: list[str] = []
@@ -235,11 +231,7 @@ def flag_of(value: Any) -> bool | None:
 
 
 def action_of(message: Mapping[str, Any], number: int = 1) -> Action:
-    """Read the action of a message.
-
-    Args:
-        number: the message's number, for the error.
-    """
+    """Read the action of a message."""
     return Action.model_validate(_action(message, number))
 
 

@@ -66,8 +66,6 @@ def mix(
     Args:
         sources: files of trajectories, as `write` writes them, or files of rows to train on.
         counts: how many of each; None draws all.
-        successful: draw successful trajectories alone.
-        seed: of the draw, and of the order.
     """
     out = Path(out)
     check_out(out, SUFFIXES)

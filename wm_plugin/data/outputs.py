@@ -58,11 +58,6 @@ def check_derived(path: Path, ours: Callable[[Path], bool], what: str, mend: str
     """Refuse an output whose name follows from another one, if the user has something there.
 
     What an earlier run wrote may be written over, and so may an empty file.
-
-    Args:
-        ours: whether a file is one that a run wrote, by its content.
-        what: what a run writes there, for the error.
-        mend: what the user can do.
     """
     check_out(path)
     if path.is_symlink():

@@ -37,13 +37,7 @@ def convert(
     complete: Complete | None = None,
     watch: Callable[[Iterator[Shard]], Iterator[Shard]] = iter,
 ) -> Counts:
-    """Convert all sources as `write` does, in `workers` processes.
-
-    Args:
-        size: approximate bytes of a range of lines.
-        complete: as in `read_rows`; picklable.
-        watch: passes finished parts through in order, for a progress bar.
-    """
+    """Convert all sources as `write` does, in `workers` processes."""
     counts, sources = Counts(), list(sources)
     source_parts = (part for source in sources for part in parts(source, format, size=size))
     with (

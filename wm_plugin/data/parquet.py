@@ -15,9 +15,6 @@ _BUFFER = 1 << 16  # bytes of a column that are read ahead
 def rows(path: Path, columns: Container[str] | None = None) -> Iterator[dict[str, Any] | RowError]:
     """Yield the rows of a file without nulls, and an error in place of a row that cannot be read.
 
-    Args:
-        columns: the columns to read; None reads all.
-
     Raises:
         UserError: as `tables`.
     """
@@ -30,9 +27,6 @@ def tables(path: Path, columns: Container[str] | None = None) -> Iterator[Any]:
 
     A row that is too large becomes a `RowError`, and so does all that follows where the file is broken. Every Parquet file that
     somebody else wrote is read here.
-
-    Args:
-        columns: the columns to read; None reads all.
 
     Raises:
         UserError: it is not a parquet file, or the names of its columns are not unique.

@@ -49,8 +49,6 @@ def predictions(
 
     Args:
         transitions: iterated twice; a list, or `Repeatable`.
-        prompts: the family to render the transitions with.
-        stage, thinking: see `render`.
     """
     if iter(transitions) is transitions:
         raise TypeError("transitions can be gone through only once; pass a list")

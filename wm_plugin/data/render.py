@@ -87,9 +87,6 @@ def sides(turns: Sequence[Turn], texts: Sequence[Sequence[str]]) -> Iterator[tup
 
     The agent's action and a single observation have no heading. Several observations have one each, and so have the user's own
     calls, which do not answer the agent.
-
-    Args:
-        texts: the texts of each turn's observations.
     """
     for turn, observed in zip(turns, texts, strict=True):
         if turn.actor == "user":
@@ -107,9 +104,6 @@ def separated(text: str, observations: Sequence[Observation]) -> list[str]:
     """Split the one text that `sides` makes of a turn's observations into a text for each.
 
     Without the headings everything is the first one's.
-
-    Args:
-        observations: as they have headings; their texts are not used.
     """
     whole = [text, *[""] * (len(observations) - 1)]
     if len(observations) < 2:
@@ -151,9 +145,6 @@ def reward_columns(transition: Transition, domain: str = "") -> dict[str, Any]:
     `context` is all that came before the action, as text. `history` has the texts of the agent's earlier observations, for rules.
     `verifier` (JSON text), `content_type` and, before the argument, `domain` come from the observation's own `data`. Missing ones
     are empty texts: parquet keeps them as they are.
-
-    Args:
-        domain: of the data, for the judge's guidance.
     """
     observation, history = transition.observation, transition.history
     before = write_history(history, transition.turn - len(history))

@@ -63,9 +63,6 @@ def rewarded(
     """Return a reward's value of each text, or None.
 
     Its columns are `observer`, `tool`, `task_id`, those of `reward_columns`, and `more`.
-
-    Args:
-        texts: each with the place of its transition.
     """
     if not texts:
         return []
@@ -96,11 +93,7 @@ def truth(transition: Transition, prompts: Prompts) -> str:
 
 
 def reward_arguments(name: str, text: str, field: str) -> dict[str, Any]:
-    """Read the arguments of a reward from JSON. A judge that fails gives no score, where a trainer counts the lowest one.
-
-    Args:
-        field: the setting that errors name.
-    """
+    """Read the arguments of a reward from JSON. A judge that fails gives no score, where a trainer counts the lowest one."""
     from wm_plugin.rewards import REWARDS
     from wm_plugin.rewards.judge import JudgedReward
 

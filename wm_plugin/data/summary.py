@@ -45,13 +45,7 @@ class Sample:
 
 
 class Summary:
-    """Statistics of the trajectories and transitions passed to `add`.
-
-    Args:
-        measure: the length of a text; None counts characters.
-        samples: how many transitions to keep for people to look at.
-        seed: of the samples' draw.
-    """
+    """Statistics of the trajectories and transitions passed to `add`."""
 
     def __init__(self, measure: Measure | None = None, *, samples: int = 8, seed: int = 0) -> None:
         self.unit = "characters" if measure is None else "tokens"

@@ -42,9 +42,6 @@ class Tokeniser:
     `reasoning_content`, everything counts that the template writes between the header of the turn and its end. White space after
     the end of the turn does not count. A token belongs to the text in which its first character lies.
 
-    Args:
-        tokenizer: a fast transformers tokenizer with a chat template.
-
     Raises:
         UserError: the tokenizer is slow, so that it has no offsets of tokens, or has no chat template.
     """

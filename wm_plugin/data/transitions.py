@@ -128,12 +128,7 @@ def with_success(trajectory: Trajectory) -> Trajectory:
 def transition(
     trajectory: Trajectory, number: int, observation: Observation, *, name: str, first: int = 0
 ) -> Transition:
-    """Make the transition to an observation of turn `number`.
-
-    Args:
-        name: the trajectory's `identity`.
-        first: the turn with which the history begins.
-    """
+    """Make the transition to an observation of turn `number`."""
     return Transition.model_construct(  # the trajectory is valid; a history would be checked turn by turn again
         trajectory=name,
         turn=number,

@@ -115,11 +115,7 @@ def profile_to_context(trajectory: Trajectory) -> Trajectory:
 def changed(
     trajectories: Iterable[Trajectory], *, mask: bool, profile: bool, counts: dict[str, int]
 ) -> Iterator[Trajectory]:
-    """Move profiles into the context, then mask values, in this order.
-
-    Args:
-        counts: receives `masked` results and `profiles` moved.
-    """
+    """Move profiles into the context, then mask values, in this order."""
     for trajectory in trajectories:
         if profile:
             with_profile = profile_to_context(trajectory)

@@ -66,7 +66,6 @@ def write(
     Args:
         rejects: the default is `X.rejects.jsonl` beside `out`. Not written if nothing was rejected.
         strict: stop at the first rejected row and write nothing.
-        sources: the files that `rows` come from, none of which is written over.
     """
     counts = Counts()
     with outputs(out, rejects, counts, sources) as (unfinished, reject_file):
@@ -144,7 +143,6 @@ def write_transitions(
     Args:
         repeat_history: a line for each transition, with its whole history; otherwise a trajectory's turns are written once (see
             `compact`). `read_transitions` reads both.
-        check: see `atomic`.
     """
     out = Path(out)
     check_out(out, (".jsonl",))

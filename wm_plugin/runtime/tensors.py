@@ -26,11 +26,7 @@ DTYPES = {
 
 @dataclass(frozen=True)
 class Place:
-    """A tensor in a file.
-
-    Attributes:
-        dtype: the file's name for it, such as "BF16".
-    """
+    """A tensor in a file."""
 
     file: Path
     name: str

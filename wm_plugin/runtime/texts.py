@@ -8,11 +8,7 @@ from wm_plugin.errors import UserError
 
 
 def read_text(path: Any, what: str = "") -> str:
-    """Return the text of a file: a `Path`, or a resource of the package.
-
-    Args:
-        what: the setting that the error names.
-    """
+    """Return the text of a file: a `Path`, or a resource of the package."""
     name = f"{what}: {str(path)!r}" if what else f"{path}:"
     try:
         text: str = path.read_text(encoding="utf-8")

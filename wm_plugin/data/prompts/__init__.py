@@ -48,9 +48,6 @@ def render(
 
     Args:
         stage: the variants to draw from: `rl`, `sft` or `cpt`.
-        seed: of the draw. All turns of a trajectory get the same variant.
-        thinking: ask for reasoning before the prediction, or for the prediction alone.
-        variant: take this one instead of a draw.
         world_context: what of the state is shown, as far as the context has it: True for all, False for what the agent sees.
     """
     name = prompts.choose(transition.trajectory, stage, seed, variant)

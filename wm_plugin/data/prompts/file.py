@@ -135,11 +135,7 @@ class Prompts(Options):
         return self.stages.get(stage) or list(self.variants)  # type: ignore[call-overload]
 
     def choose(self, trajectory: str, stage: str, seed: int, variant: str | None = None) -> str:
-        """Draw the variant for a trajectory uniformly; the draw depends only on the seed and the trajectory's identity.
-
-        Args:
-            variant: take this one instead of a draw.
-        """
+        """Draw the variant for a trajectory uniformly; the draw depends only on the seed and the trajectory's identity."""
         if variant is not None:
             if variant not in self.variants:
                 raise UserError(f"{self.name}: there is no variant {variant!r}{nearest(variant, self.variants)}")

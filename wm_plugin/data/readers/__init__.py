@@ -58,11 +58,7 @@ def read(path: str | Path, format: str = "auto", *, on_reject: OnReject | None =
 
 
 def read_rows(path: Path, format: str = "auto", *, complete: Complete | None = None) -> Iterator[Outcome]:
-    """Yield the trajectories or the rejection of every row of a file.
-
-    Args:
-        complete: called with each trajectory; returns the one to take.
-    """
+    """Yield the trajectories or the rejection of every row of a file."""
     head = files.head(path)
     return _rows(_reader(format) if format != "auto" else detect(path, head), head, Part(path, format), complete)
 

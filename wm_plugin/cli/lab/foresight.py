@@ -57,8 +57,7 @@ def foresight(
     """
     from wm_plugin.client.answers import Answers
     from wm_plugin.lab.evaluation import foresight
-    from wm_plugin.lab.evaluation.measures import Evaluation, open_folder
-    from wm_plugin.lab.evaluation.paired import differences
+    from wm_plugin.lab.evaluation.measures import Evaluation, differences, open_folder
 
     asked = None
     if judge.name or judge.server:
@@ -101,7 +100,7 @@ def _read(source: str, passive: list[str], invalid: list[str], limit: int | None
     from wm_plugin.data.readers import read
     from wm_plugin.data.transitions import identity
     from wm_plugin.lab.evaluation import actions, foresight
-    from wm_plugin.lab.evaluation.paired import Sums
+    from wm_plugin.lab.evaluation.measures import Sums
 
     sums, turns = Sums(), list[foresight.Case]()
     looking = {word.lower() for word in passive}

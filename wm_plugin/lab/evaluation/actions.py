@@ -23,7 +23,7 @@ from typing import Any
 
 from wm_plugin.data.filter import Filter
 from wm_plugin.data.schema import Call, Observation, Trajectory, Turn
-from wm_plugin.lab.evaluation.paired import Key, Sums
+from wm_plugin.lab.evaluation.measures import Key, Sums
 from wm_plugin.rewards.extract import extract
 from wm_plugin.untrusted import number
 

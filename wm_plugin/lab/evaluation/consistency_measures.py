@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from wm_plugin.lab.evaluation.bootstrap import NONE, Limits, by_cluster, draw, limits
 from wm_plugin.lab.evaluation.consistency import ARMS, Arm, Episode
+from wm_plugin.lab.evaluation.intervals import NONE, Limits, by_cluster, draw, limits
 from wm_plugin.lab.evaluation.measures import Evaluation, Measure, mean, ratio
 
 HORIZONS = (5, 10, 20, 30, 40)  # turns; the paper has no table by them

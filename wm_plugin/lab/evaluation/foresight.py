@@ -19,7 +19,7 @@ from wm_plugin.data.schema import Trajectory, Turn
 from wm_plugin.data.thoughts import words
 from wm_plugin.data.transitions import identity
 from wm_plugin.data.turn_texts import action_text
-from wm_plugin.lab.evaluation.paired import Key, Sums
+from wm_plugin.lab.evaluation.measures import Key, Sums
 from wm_plugin.rewards import prompts
 from wm_plugin.rewards.delimit import fenced, neutral, shortened
 from wm_plugin.rewards.extract import extract

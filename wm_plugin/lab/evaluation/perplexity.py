@@ -19,8 +19,7 @@ import torch
 
 from wm_plugin.data import files
 from wm_plugin.errors import UserError, shown
-from wm_plugin.lab.evaluation.bootstrap import interval
-from wm_plugin.lab.evaluation.compare import Ratio, compare
+from wm_plugin.lab.evaluation.intervals import Ratio, compare, interval
 from wm_plugin.lab.evaluation.measures import Evaluation, Measure
 from wm_plugin.lab.evaluation.one_step import OneStep, evaluate
 from wm_plugin.untrusted import encodable

@@ -10,7 +10,7 @@ import torch
 from transformers import PreTrainedModel
 
 from wm_plugin.data.schema import Source, Trajectory
-from wm_plugin.lab.evaluation.compare import Ratio
+from wm_plugin.lab.evaluation.intervals import Ratio
 from wm_plugin.lab.evaluation.one_step import Prediction, evaluate, predict
 from wm_plugin.lab.tiny.look_ahead import play_ahead
 from wm_plugin.lab.tiny.policy import Played, Tokenizer, play

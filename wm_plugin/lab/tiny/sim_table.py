@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from wm_plugin.errors import UserError
-from wm_plugin.lab.evaluation.bootstrap import interval
+from wm_plugin.lab.evaluation.intervals import interval
 from wm_plugin.lab.evaluation.measures import (
     RESULT,
     Evaluation,

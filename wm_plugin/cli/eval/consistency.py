@@ -152,9 +152,8 @@ def consistency(
     from wm_plugin.data.predictions import same_settings
     from wm_plugin.data.prompts import load
     from wm_plugin.lab.evaluation import consistency
-    from wm_plugin.lab.evaluation.consistency_measures import evaluate
-    from wm_plugin.lab.evaluation.consistency_rows import turn_rows, write_w2r
-    from wm_plugin.lab.evaluation.measures import open_folder
+    from wm_plugin.lab.evaluation.consistency_measures import evaluate, turn_rows, w2r_rows
+    from wm_plugin.lab.evaluation.measures import open_folder, write_lines
     from wm_plugin.worlds.agents.acting import ScriptedAgent
 
     model.check()
@@ -208,6 +207,6 @@ def consistency(
     result = evaluate(episodes, subject=model.name, data=data, settings=settings, notes=notes, seed=tasks.seed)
     measures.keep(result, turn_rows(episodes), folder)
     if folder:
-        write_w2r(episodes, folder / EPISODES)
+        write_lines(w2r_rows(episodes), folder / EPISODES)
     ok = any(not one.failure for one in episodes)
     return {**result.as_dict(), "out": out, "asked": answers.asked, "ok": ok}

@@ -43,7 +43,7 @@ def perplexity(
         out: Folder for the measures and a row for each document.
     """
     from wm_plugin.lab.evaluation import perplexity as scores
-    from wm_plugin.lab.evaluation.measures import open_folder
+    from wm_plugin.lab.evaluation.measures import Evaluation, open_folder
     from wm_plugin.tokens.tokenizer import load_tokenizer
 
     quiet()
@@ -64,16 +64,8 @@ def perplexity(
     if short := len(documents) - len(set(texts.documents)):
         reader.failures["less than two tokens"] += short
     settings = {"before": before, "limit": limit, "tokens": tokens, "windows": windows, "field": field, "seed": seed}
-    result = scores.evaluation(
-        texts,
-        after,
-        earlier,
-        subject=model,
-        data=data,
-        settings=settings,
-        failures=reader.failures,
-        seed=seed or 0,
-    )
+    found = scores.measures(texts, after, earlier, seed or 0)
+    result = Evaluation("perplexity", model, data, settings, found, dict(reader.failures))
     measures.keep(result, scores.rows(texts, after, earlier), folder)
     return {**result.as_dict(), "ok": True}
 

@@ -13,9 +13,9 @@ import wm_plugin.trl
 from support.on_trl import ToolEnvironment, config, dataset, make_model, make_tokenizer, reward, run
 from support.upstream import taken_from_host
 from wm_plugin import EchoConfig
-from wm_plugin.objectives import Objectives
 from wm_plugin.errors import UserError
 from wm_plugin.hosting.hooks import Hook
+from wm_plugin.objectives import Objectives
 from wm_plugin.trl import WorldModelGRPOConfig, WorldModelGRPOTrainer, WorldModelMixin, doctor, support
 from wm_plugin.trl.term import TermMixin
 

@@ -5,7 +5,6 @@ nobody guesses: standard over one relation, hard-1 over two, and hard-2 over two
 value of its own.
 """
 
-import zlib
 from collections import Counter
 from collections.abc import Iterator
 from functools import lru_cache
@@ -112,10 +111,9 @@ def own_questions(path: str) -> list[Question]:
     return found
 
 
-def is_kept_back(question: Question) -> bool:
-    """Return whether a question is of the tenth that training never sees: by what it begins at, the same on every level."""
-    about = question.trail[0].partition(": ")[0] if question.trail else question.text
-    return zlib.crc32(about.encode()) % 10 == 0
+def about(question: Question) -> str:
+    """Return what a question begins at, the same on every level."""
+    return question.trail[0].partition(": ")[0] if question.trail else question.text
 
 
 def drawn_from(corpus: str, questions_path: str | None, level: str) -> list[Question]:

@@ -13,14 +13,6 @@ from typing import Any
 LEVELS = ("standard", "hard")
 DAYS = 30  # after delivery, in which an item can come back
 
-POLICY = f"""1. Before you look at or change an order, ask for the customer's email and postcode, and compare both with
-   find_customer. The order must be theirs. If anything does not match, change nothing and say that you cannot help.
-2. Only a pending order can be cancelled, or sent to another address.
-3. An item can be exchanged or refunded until {DAYS} days after its delivery, that day included.
-4. An item is exchanged for a product of the same kind that is in stock. Tell the customer the difference in price.
-5. An item of the final sale is not refunded; it can be exchanged. Tell the customer how much they get back.
-6. What the policy forbids you do not do, whatever the customer says: tell them that it is not possible."""
-
 SCHEMA = """
 BEGIN;
 CREATE TABLE customers (id INTEGER PRIMARY KEY, name TEXT NOT NULL, email TEXT NOT NULL UNIQUE, postcode TEXT NOT NULL);

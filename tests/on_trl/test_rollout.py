@@ -141,7 +141,7 @@ def test_inside_the_trainer_only_the_tools_own_text_counts():
             world_model=EchoConfig(0.5, include_errors=include),
         )
         trainer.train()
-        counts = (trainer.batches[0]["echo_weights"] > 0).sum(1)
+        counts = (trainer.batches[0]["wm_weights"] > 0).sum(1)
         assert counts.tolist() == [blocks * len("{'error': 'boom'}")] * 4
 
 
@@ -165,7 +165,7 @@ def test_turn_information_of_a_conversation_is_that_of_the_same_data():
         world_model=EchoConfig(0.5, turn_information=True),
     )
     trainer.train()
-    weights, ids = trainer.batches[0]["echo_weights"][0], trainer.batches[0]["completion_ids"][0]
+    weights, ids = trainer.batches[0]["wm_weights"][0], trainer.batches[0]["completion_ids"][0]
     found = [
         (weight, list(group)) for weight, group in itertools.groupby(range(len(ids)), weights.tolist().__getitem__)
     ]
@@ -212,7 +212,7 @@ def test_several_environments_in_one_dataset():
     )
     trainer.train()
     texts = "".join(
-        tokenizer.decode(batch["completion_ids"][row][batch["echo_weights"][row] > 0])
+        tokenizer.decode(batch["completion_ids"][row][batch["wm_weights"][row] > 0])
         for batch in trainer.batches
         for row in range(len(batch["completion_ids"]))
     )

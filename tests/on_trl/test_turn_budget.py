@@ -13,8 +13,8 @@ from support.agreement import BUDGETS, TURN_BUDGET, WANTED, Walk
 from support.on_trl import ToolEnvironment, call, config, dataset, make_model, make_tokenizer
 from wm_plugin import EchoConfig
 from wm_plugin.errors import UserError
+from wm_plugin.hosting.annealing import TurnBudget
 from wm_plugin.trl import WorldModelGRPOConfig, WorldModelGRPOTrainer
-from wm_plugin.worlds.wrappers.annealing import TurnBudget
 from wm_plugin.worlds.wrappers.rewarded import rewarded
 
 pytestmark = pytest.mark.skipif(Version(trl.__version__) < Version("1.8"), reason="environments need trl >= 1.8")

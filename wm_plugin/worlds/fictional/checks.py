@@ -9,7 +9,6 @@
 * Names are new: none is a word of the specification or of a document, and each occurs once.
 """
 
-import datetime
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 

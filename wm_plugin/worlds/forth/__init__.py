@@ -11,13 +11,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-
 from wm_plugin.errors import UserError
 from wm_plugin.untrusted import loads
 from wm_plugin.worlds.forth import machine as forth_machine
 from wm_plugin.worlds.forth.machine import LostError
 from wm_plugin.worlds.kit.counted import CountedEnvironment
+from wm_plugin.worlds.kit.described import described
 from wm_plugin.worlds.kit.protocol import Chooser, ToolCall
 from wm_plugin.worlds.kit.rows import Rows, check_count, check_level, draws, repeated, rows_of, turn_limit, unknown
 from wm_plugin.worlds.specs import SPECS
@@ -163,11 +162,9 @@ class ForthEnvironment(CountedEnvironment):
 @cache
 def problems() -> dict[str, Problem]:
     """Return all problems by name, lower levels first."""
-    folder = Path(__file__).parent
-    entries = yaml.safe_load((folder / "problems.yaml").read_text())
-    entries += map(loads, (folder / "generated.jsonl").read_text().splitlines())
+    generated = Path(__file__).with_name("generated.jsonl").read_text().splitlines()
     found = []
-    for entry in entries:
+    for entry in [*described("forth/problems.yaml"), *map(loads, generated)]:
         pairs = {"example": tuple(entry["example"]), "tests": [(line, printed) for line, printed in entry["tests"]]}
         found.append(Problem(**entry | pairs | {"level": str(entry["level"])}))
     return {problem.name: problem for problem in sorted(found, key=lambda problem: problem.level)}

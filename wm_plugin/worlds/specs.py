@@ -74,11 +74,11 @@ class EnvironmentSpec:
 
 def _spec(name: str, of: dict[str, Any]) -> EnvironmentSpec:
     module = f"wm_plugin.worlds.{name}"
-    parts = {key: f"{value}\n" if "instruction" in key else value for key, value in of.items()}
-    parts = {key: tuple(value) if isinstance(value, list) else value for key, value in parts.items()}
-    needs = {key: parts.pop(key) for key in ("extra", "modules", "programs") if key in parts}
-    beside = {function: f"{module}:{function}" for function in ("dataset_rows", "expert", "wanderer")}
-    return EnvironmentSpec(name, f"{module}:{name.title()}Environment", needs=Needs(**needs), **beside, **parts)
+    parts: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in of.items()}
+    parts |= {key: f"{value}\n" for key, value in of.items() if "instruction" in key}
+    parts |= {function: f"{module}:{function}" for function in ("dataset_rows", "expert", "wanderer")}
+    needs = Needs(**{key: parts.pop(key) for key in ("extra", "modules", "programs") if key in parts})
+    return EnvironmentSpec(name, f"{module}:{name.title()}Environment", needs=needs, **parts)
 
 
 SPECS = {name: _spec(name, of) for name, of in described("worlds.yaml").items()}

@@ -19,14 +19,14 @@ PATIENCE = 5  # messages in a row that lead nowhere; then a scripted customer gi
 AMOUNTS = 7  # beside the right one: an order has up to 3 items, and a kind 4 products
 GOODBYE = "[goodbye]"  # how a served customer ends the talk
 
-_SAID = described("dialogue/customer.yaml")
+_SAID: dict[str, Any] = described("dialogue/customer.yaml")
 OPENINGS: dict[str, str] = _SAID["openings"]
 FACTS = {name: pattern.replace("\n", "") for name, pattern in _SAID["facts"].items()}
 VERBS: dict[str, str] = _SAID["verbs"]
 
 
 def _pattern(name: str) -> str:
-    pattern = _SAID["patterns"][name].replace("<denied>", _SAID["patterns"]["denied"])
+    pattern: str = _SAID["patterns"][name].replace("<denied>", _SAID["patterns"]["denied"])
     return pattern.replace("<no>", _SAID["negated"]).replace("\n", "").replace("<status>", "|".join(STATUSES))
 
 
@@ -119,7 +119,7 @@ class ScriptedUser:
         self._begin(0)
 
     def opening(self) -> str:
-        return _SAID["greetings"][self._case.manner] + OPENINGS[self._request.kind]
+        return str(_SAID["greetings"][self._case.manner]) + OPENINGS[self._request.kind]
 
     def answer(self, text: str) -> tuple[str, bool]:
         text = plain(text)

@@ -176,5 +176,5 @@ def summarize(
 
 
 def scores_beside(source: str | Path) -> Path:
-    """The path of the scores that `wm data easy` leaves beside its output."""
+    """Return the path of the scores that `wm data easy` leaves beside its output."""
     return Path(source).with_name(f"{Path(source).stem}.easy.jsonl")

@@ -51,8 +51,7 @@ class ImaginedWorld:
 class OwnWorld(ImaginedWorld):
     """The policy predicts the results of its own calls; `marks` read the outcome from them.
 
-    Args:
-        observers: the kind of observation after each tool's calls, as in `World.observers`; "tool" after all others.
+    `observers` has the kind of observation after each tool's calls, as in `World.observers`; "tool" after all others.
     """
 
     def __init__(self, imaginer: Imaginer, marks: Marks, observers: Mapping[str, Kind] | None = None) -> None:
@@ -83,13 +82,8 @@ def imagined(
 class OtherWorld(ImaginedWorld):
     """A world model, asked as in `Simulation`; its mark of success says that an episode is won.
 
-    Questions pass through `harmless`, as in a simulated world: otherwise an action could write the world model's answer.
-
-    Args:
-        model: at temperature 0.
-        simulation: makes a simulation with the prompts of the model's training.
-        marks: for rewards, and for ends other than the model's mark of success.
-        tokens: control tokens of its tokenizer that `harmless` does not know by their form.
+    Questions pass through `harmless`, as in a simulated world: otherwise an action could write the world model's answer. `tokens`
+    are control tokens that `harmless` does not know by their form. `marks` tell rewards, and ends without success.
     """
 
     def __init__(

@@ -112,7 +112,7 @@ RESULTS: dict[str, tuple[str, ...]] = {
     "verify_shop_tiny": (
         "recipes/pipelines/verify_shop_tiny.yaml",
         "recipes/trl/sft_tiny.yaml",
-        "wm_plugin/worlds/wrappers/verify_checks.py",
+        "wm_plugin/worlds/wrappers/verified.py",
         "wm_plugin/worlds/agents/controls.py",
         "wm_plugin/worlds/wrappers/verif*.py",
         "wm_plugin/worlds/shop/*.py",
@@ -126,7 +126,7 @@ RESULTS: dict[str, tuple[str, ...]] = {
     "wmact": (
         "benchmarks/wmact.py",
         "benchmarks/plans.py",
-        "wm_plugin/worlds/wrappers/annealing.py",
+        "wm_plugin/hosting/annealing.py",
         "wm_plugin/worlds/kit/counted.py",
         "wm_plugin/worlds/maze.py",
         "wm_plugin/hosting/figures.py",

@@ -99,7 +99,7 @@ def test_results_that_are_not_in_the_tokens_stop_the_run():
     rollouts.completion_ids = [[1, 2, 3, 4]]
     locator = ContentLocator(lambda texts: [], lambda tools, contents: "")
     with pytest.raises(SpanError, match="1 blocks of environment tokens but 2 groups of tool messages"):
-        rollouts.origins({0: torch.tensor([1, 0, 0, 1])}, [{}], locator, lambda messages: [], str, EchoConfig(1.0))
+        rollouts.origins({0: torch.tensor([1, 0, 0, 1])}, [{}], locator, lambda messages: [], str, categorize=False)
 
 
 class Errors(ToolEnvironment):
@@ -141,7 +141,7 @@ def test_inside_the_trainer_only_the_tools_own_text_counts():
             world_model=EchoConfig(0.5, include_errors=include),
         )
         trainer.train()
-        counts = (trainer.batches[0]["echo_weights"] > 0).sum(1)
+        counts = (trainer.batches[0]["wm_weights"] > 0).sum(1)
         assert counts.tolist() == [blocks * len("{'error': 'boom'}")] * 4
 
 
@@ -165,7 +165,7 @@ def test_turn_information_of_a_conversation_is_that_of_the_same_data():
         world_model=EchoConfig(0.5, turn_information=True),
     )
     trainer.train()
-    weights, ids = trainer.batches[0]["echo_weights"][0], trainer.batches[0]["completion_ids"][0]
+    weights, ids = trainer.batches[0]["wm_weights"][0], trainer.batches[0]["completion_ids"][0]
     found = [
         (weight, list(group)) for weight, group in itertools.groupby(range(len(ids)), weights.tolist().__getitem__)
     ]
@@ -212,7 +212,7 @@ def test_several_environments_in_one_dataset():
     )
     trainer.train()
     texts = "".join(
-        tokenizer.decode(batch["completion_ids"][row][batch["echo_weights"][row] > 0])
+        tokenizer.decode(batch["completion_ids"][row][batch["wm_weights"][row] > 0])
         for batch in trainer.batches
         for row in range(len(batch["completion_ids"]))
     )

@@ -33,7 +33,7 @@ def test_metrics_are_token_weighted_means_over_the_step():
         name: (row[f"echo/tool/{name}/nll"], row[f"echo/tool/{name}/tokens"]) for name in ("run_code", "lookup_doc")
     }
     tokens = sum(count for _, count in tools.values())
-    assert row["echo/tokens"] == tokens == int(trainer.batches[0]["echo_num_tokens"])
+    assert row["echo/tokens"] == tokens == int(trainer.batches[0]["wm_num_tokens"])
     assert row["echo/nll"] == pytest.approx(sum(nll * count for nll, count in tools.values()) / tokens)
     assert row["echo/perplexity"] == pytest.approx(math.exp(row["echo/nll"]))
     (nll_a, a), (nll_b, b) = tools["run_code"], tools["lookup_doc"]
@@ -224,7 +224,7 @@ def by_function(spans, echo, function=None, **fields):
         world_model=echo,
     )
     trainer.train()
-    return trainer, trainer.batches[0]["echo_weights"][0].tolist()
+    return trainer, trainer.batches[0]["wm_weights"][0].tolist()
 
 
 def test_rollout_function_with_spans():
@@ -330,7 +330,7 @@ def test_truncated_completions_can_be_left_out():
     eos = ended.processing_class.eos_token_id
     last = batch["completion_mask"].sum(1) - 1
     cut = batch["completion_ids"].gather(1, last[:, None])[:, 0] != eos
-    assert (batch["echo_weights"][cut] == 0).all()
+    assert (batch["wm_weights"][cut] == 0).all()
     assert logged(ended, "echo/tokens")[0] <= logged(every, "echo/tokens")[0]
 
 
@@ -356,4 +356,4 @@ def test_config_fields_and_the_object_are_the_same_thing():
     )
     by_object, two = run(Ours, args=config(max_steps=1), world_model=EchoConfig(0.37, {"run_code": 0.5}))
     assert torch.equal(one[0], two[0])
-    assert by_fields._wm == by_object._wm == by_object._wm.replace()
+    assert by_fields._wm == by_object._wm == {"": by_object._wm[""].replace()}

@@ -165,49 +165,21 @@ REFUSED = {
     "a bad value": (["wm.coeff=-1"], "coeff is -1"),
     "a bad share": (["wm.max_lost=2"], "wm.max_lost is 2; write a number >= 0 and <= 1"),
     "no turns": (["wm.max_turns=0"], "wm.max_turns is 0"),
+    "turns of no tokens": (["wm.max_turn_tokens=0"], "wm.max_turn_tokens is 0; write a whole number"),
     "a turn budget's field": (
         ["wm.environment=grid", "wm.turn_budget={evry: 3}"],
         "wm.turn_budget has no field 'evry'; did you mean 'every'?",
-    ),
-    "a turn budget's value": (
-        ["wm.environment=grid", "wm.turn_budget={start: 0}"],
-        "wm.turn_budget.start is 0; write a whole number >= 1",
-    ),
-    "a turn budget that is none": (
-        ["wm.environment=grid", "wm.turn_budget=30"],
-        "wm.turn_budget is 30; write fields",
     ),
     "two budgets": (
         ["wm.environment=grid", "wm.turn_budget={start: 3}", "wm.max_turns=3"],
         "wm.turn_budget says what max_turns says; leave one of them out",
     ),
-    "a turn budget of no environment": (
-        ["wm.turn_budget={start: 3}"],
-        "is for episodes in an environment, and environment is null; name one",
-    ),
-    "an episode reward's field": (
-        ["wm.environment=grid", "wm.episode_reward={rescal: true}"],
-        "wm.episode_reward has no field 'rescal'; did you mean 'rescale'?",
-    ),
-    "an episode reward's value": (
-        ["wm.environment=grid", "wm.episode_reward={format_penalty: -1}"],
-        "wm.episode_reward.format_penalty is -1; write the amount to subtract",
-    ),
-    "an episode reward that is none": (
-        ["wm.environment=grid", "wm.episode_reward=true"],
-        "wm.episode_reward is True; write a mapping",
-    ),
-    "an episode reward of no environment": (
-        ["wm.episode_reward={rescale: true}"],
-        "is for episodes in an environment, and environment is null; name one",
-    ),
-    "an episode reward of an outcome that is not there": (
-        ["wm.environment=collections:OrderedDict", "wm.episode_reward={rescale: true}"],
-        "OrderedDict has no get_reward: there is no outcome to rescale",
-    ),
     "an unknown environment": (["wm.environment=grit"], "there is no 'grit'; did you mean 'grid'"),
-    "one of several unknown": (["wm.environment={a: grid, b: grit}"], "there is no 'grit'; did you mean 'grid'"),
-    "no environment at all": (["wm.environment={}"], "wm.environment is {}; write a name"),
+    "an episode's feature without one": (["wm.protocol=tags"], "wm.protocol is for episodes in an environment"),
+    "a feature that does not fit": (
+        ["wm.environment=grid", "wm.verify={world_model: {model: w}}"],
+        "wm.verify: GridEnvironment says of no tool",
+    ),
     "two sets of tools": (
         ["wm.environment=grid", "actor_rollout_ref.rollout.multi_turn.function_tool_path=x.py"],
         "brings its own tools",

@@ -15,7 +15,6 @@ from support.agent_loop import Server
 from support.run_on_verl import run_recipe
 from support.verl_cpu.script import ENVIRONMENT_VARIABLE
 from support.wmact import GIVES_UP, plans, says
-from wm_plugin.errors import UserError
 from wm_plugin.verl.data import verl_rows, write
 from wm_plugin.verl.names import ERROR, INFO
 from wm_plugin.worlds.mixture import dataset_rows
@@ -142,21 +141,6 @@ def test_a_cap_on_the_tokens_of_a_turn(monkeypatch, cap):
         assert output.response_mask == [1] * 25
         assert output.reward_score == pytest.approx(-0.1)
     assert len(output.response_ids) <= length
-
-
-@pytest.mark.parametrize(
-    ("wm", "message"),
-    [
-        ({"environment": "sql", "protocol": "tags"}, "wm.protocol: tags writes one text of actions"),
-        ({"environment": "maze", "protocol": "xml"}, "wm.protocol is 'xml'; there is 'tags', 'tools'"),
-        ({"environment": None, "protocol": "tags"}, "wm.protocol is for episodes in an environment"),
-        ({"max_turn_tokens": 0}, "wm.max_turn_tokens is 0; write a whole number"),
-    ],
-)
-def test_what_does_not_fit(wm, message):
-    with pytest.raises(UserError) as error:
-        rollout(make_tokenizer(), ["x"], wm, row=ROW)
-    assert str(error.value).startswith(message)
 
 
 @pytest.mark.slow

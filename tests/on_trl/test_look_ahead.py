@@ -4,18 +4,16 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-import trl
 from datasets import Dataset
-from packaging.version import Version
 
-from support.on_trl import config
+from support.on_trl import NEEDS_ENVIRONMENTS, config
 from wm_plugin.errors import UserError
 from wm_plugin.lab.agents.lookahead_values import LookAheadConfig
 from wm_plugin.lab.tiny.policy import make_model, make_tokenizer
 from wm_plugin.trl import WorldModelGRPOConfig, WorldModelGRPOTrainer, look_ahead
 from wm_plugin.worlds.grid import GridEnvironment, dataset_rows
 
-pytestmark = pytest.mark.skipif(Version(trl.__version__) < Version("1.8"), reason="environments need trl >= 1.8")
+pytestmark = NEEDS_ENVIRONMENTS
 
 MARKS = {"over": "!", "won": "P"}
 FIELDS = {"continuations": 4, "depth": 2, "observation_tokens": 20, "marks": MARKS}

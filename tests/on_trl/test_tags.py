@@ -4,12 +4,10 @@ from pathlib import Path
 
 import pytest
 import torch
-import trl
 import yaml
 from datasets import Dataset
-from packaging.version import Version
 
-from support.on_trl import config, make_model, make_tokenizer
+from support.on_trl import NEEDS_ENVIRONMENTS, config, make_model, make_tokenizer
 from support.runs import environment as _environment
 from support.wmact import GIVES_UP, plans, says
 from wm_plugin import EchoConfig
@@ -22,7 +20,7 @@ from wm_plugin.worlds.taxi import TaxiEnvironment
 from wm_plugin.worlds.wrappers.rewarded import rewarded
 from wm_plugin.worlds.wrappers.tags import REMINDER, in_tags
 
-pytestmark = pytest.mark.skipif(Version(trl.__version__) < Version("1.8"), reason="tags need trl >= 1.8")
+pytestmark = NEEDS_ENVIRONMENTS
 
 BOARD = "#####\n#A.G#\n#####"
 REWARDED = rewarded(MazeEnvironment, rescale=True)

@@ -6,18 +6,16 @@ from typing import ClassVar
 
 import pytest
 import torch
-import trl
-from packaging.version import Version
 
 from support.agreement import BUDGETS, TURN_BUDGET, WANTED, Walk
-from support.on_trl import ToolEnvironment, call, config, dataset, make_model, make_tokenizer
+from support.on_trl import NEEDS_ENVIRONMENTS, ToolEnvironment, call, config, dataset, make_model, make_tokenizer
 from wm_plugin import EchoConfig
 from wm_plugin.errors import UserError
 from wm_plugin.trl import WorldModelGRPOConfig, WorldModelGRPOTrainer
 from wm_plugin.worlds.wrappers.annealing import TurnBudget
 from wm_plugin.worlds.wrappers.rewarded import rewarded
 
-pytestmark = pytest.mark.skipif(Version(trl.__version__) < Version("1.8"), reason="environments need trl >= 1.8")
+pytestmark = NEEDS_ENVIRONMENTS
 
 KEY = "wm_turn_budget"
 

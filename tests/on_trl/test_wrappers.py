@@ -1,14 +1,21 @@
-"""Training in worlds that are simulated, checked or perturbed: what the policy reads, and that it is the real training where it is to be."""
+"""Training in worlds that are simulated, checked or perturbed: what the policy reads, and where it is the real training."""
 
 import json
 
 import pytest
 import torch
-import trl
 from datasets import Dataset
-from packaging.version import Version
 
-from support.on_trl import Batches, ToolEnvironment, call, config, dataset, make_model, make_tokenizer
+from support.on_trl import (
+    NEEDS_ENVIRONMENTS,
+    Batches,
+    ToolEnvironment,
+    call,
+    config,
+    dataset,
+    make_model,
+    make_tokenizer,
+)
 from support.openai_server import OpenAIServer
 from support.perfect import perfect, settings
 from wm_plugin import EchoConfig
@@ -21,7 +28,7 @@ from wm_plugin.worlds.wrappers.control import control_of, controlled
 from wm_plugin.worlds.wrappers.verified import verified
 from wm_plugin.worlds.wrappers.verify_config import REFUSAL
 
-pytestmark = pytest.mark.skipif(Version(trl.__version__) < Version("1.8"), reason="environments need trl >= 1.8")
+pytestmark = NEEDS_ENVIRONMENTS
 
 ROWS = load("grid").rows(8)
 MOVES = [call("move", direction=one) for one in "UDLR"]

@@ -14,6 +14,7 @@ os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
+import pytest
 import torch
 import torch.distributed as dist
 import trl
@@ -22,6 +23,11 @@ from packaging.version import Version
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
+
+# an environment's own reward came with 1.8; before it get_reward was taken for a tool
+NEEDS_ENVIRONMENTS = pytest.mark.skipif(
+    Version(trl.__version__) < Version("1.8"), reason="environments need trl >= 1.8"
+)
 
 torch.set_num_threads(1)  # the models are tiny: threads cost more than they save
 

@@ -8,7 +8,7 @@ import torch
 from trl import GRPOTrainer
 
 from support import reference as trl_reference
-from support.on_trl import Batches, Scripted, ToolEnvironment, config, make_model, run
+from support.on_trl import Batches, Scripted, ToolEnvironment, make_model, run
 from wm_plugin import EchoConfig
 from wm_plugin.trl import WorldModelGRPOTrainer
 
@@ -54,7 +54,7 @@ class Repeating(ToolEnvironment):
 
 @functools.cache
 def stock_run(environment, **fields):
-    return run(Stock, args=config(**fields), environment_factory=environment)
+    return run(Stock, args=fields, environment=environment)
 
 
 def slow_but(values, *fast):
@@ -80,7 +80,7 @@ def check_parity(
 ):
     """`grad - grad(stock) == coeff · grad(mean NLL)`, step by step, to 1e-6; without a policy loss `grad` alone."""
     stock, before = stock_run(environment, **fields)
-    ours, after = run(Ours, args=config(**fields), world_model=echo, environment_factory=environment)
+    ours, after = run(Ours, args=fields, world_model=echo, environment=environment)
     assert len(stock.batches) == len(ours.batches) > 0
     for one, other in zip(stock.batches, ours.batches, strict=True):  # the same rollouts
         assert torch.equal(one["completion_ids"], other["completion_ids"])
@@ -247,7 +247,7 @@ def test_one_forward_a_micro_batch(monkeypatch):
         "_get_per_token_logps_and_entropies",
         lambda self, *a, **k: calls.append(1) or inner(self, *a, **k),
     )
-    ours, _ = run(Ours, args=config(), world_model=EchoConfig(COEFF))
+    ours, _ = run(Ours, world_model=EchoConfig(COEFF))
     assert len(calls) == len(ours.batches) == 4
 
 
@@ -256,8 +256,8 @@ def test_the_objective_does_not_depend_on_the_split():
     gradients = []
     for accumulation, size in ((1, 8), (4, 2)):
         fields = {"gradient_accumulation_steps": accumulation, "per_device_train_batch_size": size, "max_steps": 1}
-        _, before = run(Stock, args=config(**fields))
-        _, after = run(Ours, args=config(**fields), world_model=EchoConfig(COEFF))
+        _, before = run(Stock, args=fields)
+        _, after = run(Ours, args=fields, world_model=EchoConfig(COEFF))
         gradients.append(after[0] - before[0])
     whole, split = gradients
     assert (split - whole).norm() <= 1e-6 * whole.norm()

@@ -4,10 +4,9 @@ import math
 
 import pytest
 import torch
-from datasets import Dataset
 from trl import GRPOTrainer
 
-from support.on_trl import Scripted, call, config, make_model, make_tokenizer, run
+from support.on_trl import Scripted, call, config, reward, run
 from wm_plugin import EchoConfig
 from wm_plugin.errors import UserError
 from wm_plugin.trl import WorldModelGRPOConfig, WorldModelGRPOTrainer, WorldModelMixin
@@ -51,10 +50,8 @@ class Inventive(WorldModelGRPOTrainer):
 
 
 def trained(cls, echo, steps=1, reward_funcs=None, **fields):
-    arguments = {"reward_funcs": reward_funcs} if reward_funcs else {}
-    fields = {"gradient_accumulation_steps": 1, "max_steps": steps, **fields}
-    trainer, _ = run(cls, args=config(**fields), world_model=echo, **arguments)
-    return trainer
+    args = {"gradient_accumulation_steps": 1, "max_steps": steps, **fields}
+    return run(cls, args=args, world_model=echo, reward_funcs=reward_funcs or [reward])[0]
 
 
 def warnings(caplog):
@@ -169,19 +166,11 @@ DEAD = {"server": {"base_url": "http://127.0.0.1:9/v1", "model": "m", "max_retri
 
 def predicting(reward, steps, rows=None, **fields):
     """A policy of random weights, whose answers have no tag."""
-    tokenizer = make_tokenizer()
     if rows is None:
         rows = [{"prompt": [{"role": "user", "content": f"{number}"}], "target": "x"} for number in range(16)]
-    settings = {"gradient_accumulation_steps": 1, "max_completion_length": 8, "max_steps": steps}
-    trainer = WorldModelGRPOTrainer(
-        model=make_model(tokenizer),
-        reward_funcs=[as_reward_function(reward)],
-        args=config(**settings | fields),
-        train_dataset=Dataset.from_list(rows),
-        processing_class=tokenizer,
-    )
-    trainer.train()
-    return trainer
+    args = {"gradient_accumulation_steps": 1, "max_completion_length": 8, "max_steps": steps, **fields}
+    function = as_reward_function(reward)
+    return run(WorldModelGRPOTrainer, environment=None, args=args, rows=rows, reward_funcs=[function])[0]
 
 
 def test_predictions_without_the_tag_are_warned_of_and_fail_the_run(caplog):

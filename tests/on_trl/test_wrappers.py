@@ -4,24 +4,22 @@ import json
 
 import pytest
 import torch
-from datasets import Dataset
 
 from support.on_trl import (
     NEEDS_ENVIRONMENTS,
     Batches,
     ToolEnvironment,
     call,
-    config,
     dataset,
-    make_model,
-    make_tokenizer,
+    make,
+    run,
+    series,
 )
 from support.openai_server import OpenAIServer
 from support.perfect import perfect, settings
 from wm_plugin import EchoConfig
 from wm_plugin.errors import UserError
 from wm_plugin.hosting.config import RunConfig
-from wm_plugin.hosting.world import tool_methods
 from wm_plugin.trl import WorldModelGRPOTrainer, support
 from wm_plugin.worlds.worlds import load
 from wm_plugin.worlds.wrappers.control import control_of, controlled
@@ -51,23 +49,10 @@ class Wandering(Batches, WorldModelGRPOTrainer):
 def trained(steps=2, **fields):
     """A run in the grid, dressed in these fields of its config; with the rows of its log."""
     environment = RunConfig.read({"environment": "grid", **fields}).factory
-    tokenizer = make_tokenizer(list(tool_methods(environment()).values()))
-    torch.manual_seed(0)
-    trainer = Wandering(
-        model=make_model(tokenizer),
-        args=config(
-            max_steps=steps,
-            per_device_train_batch_size=8,
-            gradient_accumulation_steps=1,
-            learning_rate=1e-3,
-            max_completion_length=2000,
-        ),
-        train_dataset=Dataset.from_list(ROWS),
-        processing_class=tokenizer,
-        environment_factory=environment,
-        world_model=EchoConfig(0.5),
-    )
-    trainer.train()
+    args = {"max_steps": steps, "per_device_train_batch_size": 8, "gradient_accumulation_steps": 1}
+    args |= {"learning_rate": 1e-3, "max_completion_length": 2000}
+    given = {"rows": ROWS, "environment": environment, "reward_funcs": None}
+    trainer, _ = run(Wandering, args=args, dtype=torch.float32, world_model=EchoConfig(0.5), **given)
     return trainer, [row for row in trainer.state.log_history if "loss" in row]
 
 
@@ -175,22 +160,12 @@ class Walker(WorldModelGRPOTrainer):
 
 
 def walker(control, **fields):
-    tokenizer = make_tokenizer([Walk().walk])
     args = {"gradient_accumulation_steps": 1, "max_steps": 3, "max_completion_length": 2000} | fields
-    trainer = Walker(
-        model=make_model(tokenizer),
-        args=config(**args),
-        train_dataset=dataset(),
-        eval_dataset=dataset() if "eval_strategy" in args else None,
-        processing_class=tokenizer,
-        environment_factory=controlled(Walk, control),
-    )
+    evaluated = dataset() if "eval_strategy" in args else None
+    environment = controlled(Walk, control)
+    trainer = make(Walker, args=args, environment=environment, eval_dataset=evaluated, reward_funcs=None)
     torch.manual_seed(11)
     return trainer
-
-
-def series(trainer, name):
-    return [row[name] for row in trainer.state.log_history if name in row]
 
 
 def test_training_is_perturbed_by_turns_and_evaluation_is_not():

@@ -24,6 +24,8 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
+from wm_plugin.hosting.world import tool_methods
+
 # an environment's own reward came with 1.8; before it get_reward was taken for a tool
 NEEDS_ENVIRONMENTS = pytest.mark.skipif(
     Version(trl.__version__) < Version("1.8"), reason="environments need trl >= 1.8"
@@ -218,25 +220,49 @@ class Batches:
         return super()._compute_loss(model, inputs)
 
 
-def run(
-    cls: type[GRPOTrainer], *, model: Any = None, args: Any = None, **kwargs: Any
-) -> tuple[GRPOTrainer, list[torch.Tensor]]:
-    """Train a scripted trainer; the trainer and the gradient of each step."""
-    environment = kwargs.setdefault("environment_factory", ToolEnvironment)()
-    tokenizer = make_tokenizer([environment.run_code, environment.lookup_doc])
-    gradients = Gradients()
-    trainer = cls(
-        model=model if model is not None else make_model(tokenizer, dtype=torch.float64),
-        reward_funcs=kwargs.pop("reward_funcs", [reward]),
-        args=args if args is not None else config(),
-        train_dataset=dataset(),
-        processing_class=tokenizer,
-        callbacks=[gradients],
-        **kwargs,
+def make(
+    cls: type[GRPOTrainer],
+    *,
+    args: Any = None,
+    environment: Any = ToolEnvironment,
+    rows: Any = None,
+    model: Any = None,
+    dtype: torch.dtype = torch.float32,
+    **kwargs: Any,
+) -> GRPOTrainer:
+    """A trainer of a tiny model.
+
+    Args:
+        args: its config, or fields of `config`.
+        environment: a class, several by their names, or None.
+        rows: a dataset or a list of rows; prompts alone by default.
+        kwargs: the trainer's own.
+    """
+    worlds = list(environment.values()) if isinstance(environment, dict) else [environment] if environment else []
+    tools = [method for world in worlds[:1] for method in tool_methods(world()).values()]
+    tokenizer = kwargs.setdefault("processing_class", make_tokenizer(tools or None))
+    if worlds:
+        kwargs["environment_factory"] = environment
+    return cls(
+        model=make_model(tokenizer, dtype=dtype) if model is None else model,
+        args=config(**(args or {})) if isinstance(args, dict | None) else args,
+        train_dataset=Dataset.from_list(rows) if isinstance(rows, list) else dataset() if rows is None else rows,
+        **{"reward_funcs": [reward], **kwargs},
     )
-    torch.manual_seed(11 + trainer.accelerator.process_index)
+
+
+def run(cls: type[GRPOTrainer], seed: int = 11, **kwargs: Any) -> tuple[GRPOTrainer, list[torch.Tensor]]:
+    """Train what `make` makes of these arguments, in float64 by default; the trainer and the gradient of each step."""
+    gradients = Gradients()
+    trainer = make(cls, **{"dtype": torch.float64, **kwargs}, callbacks=[gradients])
+    torch.manual_seed(seed + trainer.accelerator.process_index)
     trainer.train()
     return trainer, gradients.steps
+
+
+def series(trainer: GRPOTrainer, name: str) -> list[float]:
+    """A figure in each row of the log that has it."""
+    return [row[name] for row in trainer.state.log_history if name in row]
 
 
 def write_and_leave(out: str, results: Any) -> None:

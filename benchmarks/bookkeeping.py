@@ -39,7 +39,7 @@ class Timed(WorldModelGRPOTrainer):
         self.ours = 0.0
         start = time.process_time()
         output = super()._generate_and_score_completions(inputs)
-        self.times.append((time.process_time() - start, self.ours, int((output["echo_weights"] != 0).sum())))
+        self.times.append((time.process_time() - start, self.ours, int((output["wm_weights"] != 0).sum())))
         return output
 
     def _environment_columns(self, *args: Any) -> Any:

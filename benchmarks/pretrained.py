@@ -54,7 +54,7 @@ class Timed:
 
     def _environment_columns(self, *args: Any) -> Any:
         columns = self._time("ours", super()._environment_columns, *args)  # type: ignore[misc]
-        self.tokens = int((columns["echo_weights"] != 0).sum())
+        self.tokens = int((columns["wm_weights"] != 0).sum())
         return columns
 
     def _generate_single_turn(self, prompt_ids: list[list[int]], *args: Any, **kwargs: Any) -> Any:

@@ -106,10 +106,10 @@ def make_inputs(device: str) -> dict[str, torch.Tensor]:
         "tool_mask": tool_mask,
         "advantages": torch.linspace(-1, 1, batch),
         "num_items_in_batch": tool_mask.sum(),
-        "echo_weights": (1 - tool_mask).float(),
-        "echo_tool_ids": (1 - tool_mask).to(torch.int16),
-        "echo_masked": torch.zeros(batch),
-        "echo_num_tokens": (1 - tool_mask).sum(),
+        "wm_weights": (1 - tool_mask).float(),
+        "wm_tool_ids": (1 - tool_mask).to(torch.int16),
+        "wm_masked": torch.zeros(batch),
+        "wm_num_tokens": (1 - tool_mask).sum(),
     }
     return {key: value.to(device) for key, value in inputs.items()}
 
@@ -121,7 +121,7 @@ def second_forward(trainer: GRPOTrainer, inputs: dict[str, torch.Tensor]) -> tor
     keep = inputs["completion_ids"].size(1)
     logits = trainer.model(input_ids=ids, attention_mask=mask, logits_to_keep=keep + 1).logits[:, :-1].float()
     nll = torch.nn.functional.cross_entropy(logits.flatten(0, 1), inputs["completion_ids"].flatten(), reduction="none")
-    return COEFF * (nll.view(-1, keep) * inputs["echo_weights"]).sum() / inputs["echo_num_tokens"]
+    return COEFF * (nll.view(-1, keep) * inputs["wm_weights"]).sum() / inputs["wm_num_tokens"]
 
 
 class Arm:

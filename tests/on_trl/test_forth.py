@@ -52,7 +52,7 @@ def test_what_the_trainer_learns_of_forth(tools):
     row = trainer.state.log_history[0]
     learned = ""
     for batch in trainer.batches:
-        for ids, weights in zip(batch["completion_ids"], batch["echo_weights"], strict=True):
+        for ids, weights in zip(batch["completion_ids"], batch["wm_weights"], strict=True):
             learned += trainer.processing_class.decode(ids[weights > 0])
     assert "Undefined word" in learned
     assert "Compiled." in learned

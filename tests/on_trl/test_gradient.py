@@ -100,7 +100,7 @@ def check_parity(
             temperature=fields.get("temperature", 1.0),
         )
         assert tokens > 30
-        assert all(int(b["echo_num_tokens"]) == tokens for b in batches)
+        assert all(int(b["wm_num_tokens"]) == tokens for b in batches)
         difference = gradient.double() - echo.policy_loss * stock_gradient.double()
         expected = echo.coeff * expected
         assert (difference - expected).norm() <= 1e-6 * expected.norm()

@@ -58,7 +58,7 @@ def test_every_group_has_an_advantage_and_both_normalisers_count_the_final_batch
         assert all(batch["advantages"].all() for batch in batches)
         masks = [reference.weights(batch, tokenizer, None) for batch in batches]
         expected, tokens = reference.term_gradient(make_model(tokenizer, dtype=torch.float64), batches, masks)
-        assert {int(batch["echo_num_tokens"]) for batch in batches} == {tokens}
+        assert {int(batch["wm_num_tokens"]) for batch in batches} == {tokens}
         difference = gradients[step].double() - without[step].double()
         assert (difference - 0.37 * expected).norm() <= 1e-6 * expected.norm()
     generation = fields.get("steps_per_generation", 2)
@@ -87,7 +87,7 @@ def test_what_the_other_settings_divide_by(setting):
         sampled += int((batch["completion_mask"] * batch["tool_mask"]).sum())
     assert 0 < with_advantage < selected
     number = selected if setting == "keep" else with_advantage
-    assert {int(batch["echo_num_tokens"]) for batch in trainer.batches} == {number}
+    assert {int(batch["wm_num_tokens"]) for batch in trainer.batches} == {number}
     assert {int(batch["num_items_in_batch"]) for batch in trainer.batches} == {sampled}
 
 
@@ -126,7 +126,7 @@ def test_a_part_of_the_batch_is_filled_at_the_bound():
     assert row["echo/refill/prompts"] <= 4
     assert 0 < row["echo/refill/unfilled"] < 4
     silent = [batch["advantages"] == 0 for batch in trainer.batches]
-    weights = [batch["echo_weights"] for batch in trainer.batches]
+    weights = [batch["wm_weights"] for batch in trainer.batches]
     assert not any(weight[rows].any() for weight, rows in zip(weights, silent, strict=True))
     assert sum(int(rows.sum()) for rows in silent) == 2 * row["echo/refill/unfilled"]
 

@@ -115,7 +115,7 @@ def test_inside_the_trainer_only_the_tools_own_text_counts():
     for include, blocks in ((False, 1), (True, 2)):
         echo = EchoConfig(0.5, include_errors=include)
         trainer, _ = run(Same, args={"max_steps": 1}, environment=Errors, world_model=echo)
-        counts = (trainer.batches[0]["echo_weights"] > 0).sum(1)
+        counts = (trainer.batches[0]["wm_weights"] > 0).sum(1)
         assert counts.tolist() == [blocks * len("{'error': 'boom'}")] * 4
 
 
@@ -131,7 +131,7 @@ def test_turn_information_of_a_conversation_is_that_of_the_same_data():
     echo, args = EchoConfig(0.5, turn_information=True), {"max_steps": 1, "max_completion_length": 1500}
     trainer, _ = run(Asking, args=args, environment=Oracle, world_model=echo)
     tokenizer = trainer.processing_class
-    weights, ids = trainer.batches[0]["echo_weights"][0], trainer.batches[0]["completion_ids"][0]
+    weights, ids = trainer.batches[0]["wm_weights"][0], trainer.batches[0]["completion_ids"][0]
     found = [
         (weight, list(group)) for weight, group in itertools.groupby(range(len(ids)), weights.tolist().__getitem__)
     ]
@@ -168,7 +168,7 @@ def test_several_environments_in_one_dataset():
     worlds = {"one": ToolEnvironment, "two": Other}
     trainer, _ = run(Ours, rows=rows, environment=worlds, world_model=EchoConfig(0.5, ["lookup_doc"]))
     texts = "".join(
-        trainer.processing_class.decode(batch["completion_ids"][row][batch["echo_weights"][row] > 0])
+        trainer.processing_class.decode(batch["completion_ids"][row][batch["wm_weights"][row] > 0])
         for batch in trainer.batches
         for row in range(len(batch["completion_ids"]))
     )

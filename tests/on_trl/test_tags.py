@@ -45,7 +45,7 @@ def test_answers_act_and_observations_are_the_users():
     assert "<tools>" not in trainer.first
     first, last = "#####\n#A.G#\n#####>", "#####\n#..P#\n#####!"
     user = f"<|im_start|>user\n{{}}{REMINDER}<|im_end|>\n<|im_start|>assistant\n".format
-    ids, mask, counted = (kept[name][0] for name in ("completion_ids", "tool_mask", "echo_weights"))
+    ids, mask, counted = (kept[name][0] for name in ("completion_ids", "tool_mask", "wm_weights"))
     length = int(kept["completion_mask"][0].sum())
     ids, mask, counted = ids[:length], mask[:length], counted[:length]
     assert (

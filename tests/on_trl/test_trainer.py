@@ -23,7 +23,7 @@ def test_metrics_are_token_weighted_means_over_the_step():
         name: (row[f"echo/tool/{name}/nll"], row[f"echo/tool/{name}/tokens"]) for name in ("run_code", "lookup_doc")
     }
     tokens = sum(count for _, count in tools.values())
-    assert row["echo/tokens"] == tokens == int(trainer.batches[0]["echo_num_tokens"])
+    assert row["echo/tokens"] == tokens == int(trainer.batches[0]["wm_num_tokens"])
     # a thousand tokens of tool descriptions in each prompt would make every test here four times as slow
     assert trainer.batches[0]["prompt_ids"].size(1) < 50
     assert row["echo/nll"] == pytest.approx(sum(nll * count for nll, count in tools.values()) / tokens)
@@ -181,7 +181,7 @@ def rollout(spans):
 def by_function(spans, echo, function=None):
     function = function or rollout(spans)
     trainer, _ = run(ByFunction, args={"max_steps": 1}, environment=None, rollout_func=function, world_model=echo)
-    return trainer, trainer.batches[0]["echo_weights"][0].tolist()
+    return trainer, trainer.batches[0]["wm_weights"][0].tolist()
 
 
 def test_rollout_function_with_spans():
@@ -274,7 +274,7 @@ def test_truncated_completions_can_be_left_out():
     eos = ended.processing_class.eos_token_id
     last = batch["completion_mask"].sum(1) - 1
     cut = batch["completion_ids"].gather(1, last[:, None])[:, 0] != eos
-    assert (batch["echo_weights"][cut] == 0).all()
+    assert (batch["wm_weights"][cut] == 0).all()
     assert series(ended, "echo/tokens")[0] <= series(every, "echo/tokens")[0]
 
 

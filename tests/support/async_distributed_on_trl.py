@@ -22,7 +22,7 @@ class Watched(WorldModelAsyncGRPOTrainer):
     seen: list
 
     def training_step(self, model, inputs, *args, **kwargs):
-        self.seen = [*getattr(self, "seen", []), int((inputs["echo_weights"] != 0).sum())]
+        self.seen = [*getattr(self, "seen", []), int((inputs["wm_weights"] != 0).sum())]
         return super().training_step(model, inputs, *args, **kwargs)
 
 

@@ -77,7 +77,7 @@ def run_case(options: dict) -> dict:
         "tokens_by_rank": [
             sum(int((trl_reference.weights(b, tokenizer, None) != 0).sum()) for b in rank) for rank in ranks
         ],
-        "counted": int(batches[0]["echo_num_tokens"]),
+        "counted": int(batches[0]["wm_num_tokens"]),
         "with_advantage": all(bool(batch["advantages"].all()) for batch in batches),
         "same_metrics": all(k == keys[0] for k in keys),
         "metrics": keys[0],

@@ -76,8 +76,8 @@ def rows(trainer: Recorded, echo: EchoConfig) -> dict[str, dict[str, Any]]:
     for row in range(len(batch["completion_ids"])):
         inside = batch["completion_mask"][row] == 1
         ids = batch["completion_ids"][row][inside].tolist()
-        mask, weights = (batch[key][row][inside] for key in ("tool_mask", "echo_weights"))
-        tools = selection.names_of(batch["echo_tool_ids"][row][inside].tolist(), trainer._wm_tools)
+        mask, weights = (batch[key][row][inside] for key in ("tool_mask", "wm_weights"))
+        tools = selection.names_of(batch["wm_tool_ids"][row][inside].tolist(), trainer._wm_tools)
         count = int(count_tokens(weights[None], (1 - mask)[None], echo))
         name = last_turn(ids)
         found[name] = {

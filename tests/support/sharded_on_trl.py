@@ -173,7 +173,7 @@ def run_case(case: dict) -> dict:
         "ddp_facts": ddp["ranks"][0]["facts"],
         "tokens": tokens,
         "tokens_by_rank": [sum(int((mask != 0).sum()) for mask in masks) for masks in by_rank],
-        "counted": int(batches[0]["echo_num_tokens"]),
+        "counted": int(batches[0]["wm_num_tokens"]),
     }
 
 

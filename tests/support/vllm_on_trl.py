@@ -146,7 +146,7 @@ def term(policy: Path, case: dict) -> dict:
         expected = COEFF * expected
         result["errors"].append(((after.double() - before.double() - expected).norm() / expected.norm()).item())
         result["tokens"].append(tokens)
-        result["counted"].append(int(batches[0]["echo_num_tokens"]))
+        result["counted"].append(int(batches[0]["wm_num_tokens"]))
         ratios = [batch["importance_sampling_ratio"] for batch in batches if "importance_sampling_ratio" in batch]
         result["ratios"] += [[ratio.min().item(), ratio.max().item()] for ratio in ratios]
     return result | {"reward_std": [step["reward_std"] for step in ours.state.log_history[:-1]]}

@@ -140,9 +140,9 @@ class WorldModelAsyncGRPOTrainer(TermMixin, AsyncGRPOTrainer):
         return {
             **batch,
             "shift_labels": torch.where(labels == -100, batch["shift_labels"], labels),
-            "echo_environment": torch.tensor(environment),
+            "wm_environment": torch.tensor(environment),
             **{
-                name: pad_sequence(values, batch_first=True, padding_value=-1 if name == "echo_index" else 0)
+                name: pad_sequence(values, batch_first=True, padding_value=-1 if name == "wm_index" else 0)
                 for name, values in columns.items()
             },
         }
@@ -181,12 +181,12 @@ class WorldModelAsyncGRPOTrainer(TermMixin, AsyncGRPOTrainer):
         inputs = super()._prepare_inputs(inputs)
         if self._wm is None or not self.model.training:
             return inputs
-        return {**inputs, "echo_num_tokens": self._wm_num_tokens()}
+        return {**inputs, "wm_num_tokens": self._wm_num_tokens()}
 
     def _wm_count_window(self) -> torch.Tensor:
         total = torch.zeros(3, dtype=torch.int64, device=self.accelerator.device)
         for batch in self._wm_window.batches:
-            weights, environment = batch["echo_weights"], int(batch["echo_environment"].sum())
+            weights, environment = batch["wm_weights"], int(batch["wm_environment"].sum())
             counted = count_tokens(weights, torch.ones(environment), self._wm)
             total += torch.tensor([int(counted), int(torch.count_nonzero(weights)), environment]).to(total.device)
         return total
@@ -208,15 +208,15 @@ class WorldModelAsyncGRPOTrainer(TermMixin, AsyncGRPOTrainer):
                 f"the policy loss ran the model {len(outputs)} times instead of once; "
                 "which log-probabilities the world-model term should use is not known"
             )
-        present = inputs["echo_index"] >= 0
-        logps = outputs[0].log_probs.flatten()[inputs["echo_index"][present]]
+        present = inputs["wm_index"] >= 0
+        logps = outputs[0].log_probs.flatten()[inputs["wm_index"][present]]
         columns = {
-            "echo_weights": inputs["echo_weights"][present].unsqueeze(0),
-            "echo_tool_ids": inputs["echo_tool_ids"][present].unsqueeze(0),
-            "echo_masked": torch.zeros(1, device=logps.device),  # the host masks no completions
+            "wm_weights": inputs["wm_weights"][present].unsqueeze(0),
+            "wm_tool_ids": inputs["wm_tool_ids"][present].unsqueeze(0),
+            "wm_masked": torch.zeros(1, device=logps.device),  # the host masks no completions
             "advantages": inputs["advantages"],
         }
-        return self._wm_add(loss, logps.unsqueeze(0), columns, inputs["echo_num_tokens"])
+        return self._wm_add(loss, logps.unsqueeze(0), columns, inputs["wm_num_tokens"])
 
 
 def _put_loop(worker: Any) -> None:
@@ -245,7 +245,7 @@ def _terms(row: Any, weighed: list[tuple[torch.Tensor, torch.Tensor]]) -> dict[s
 
     Returns:
         labels: (N,) the token that each position of the row predicts, -100 = none of the environment's that counts.
-        echo_index, echo_weights, echo_tool_ids: (M,) the position that predicts each of these tokens, its weight and tool.
+        wm_index, wm_weights, wm_tool_ids: (M,) the position that predicts each of these tokens, its weight and tool.
     """
     samples = row.samples
     row.samples = [
@@ -259,7 +259,7 @@ def _terms(row: Any, weighed: list[tuple[torch.Tensor, torch.Tensor]]) -> dict[s
     counted = [(weights[1:], tool_ids[1:], weights[1:] != 0) for weights, tool_ids in weighed]
     return {
         "labels": packed["shift_labels"],
-        "echo_index": packed["token_index"],
-        "echo_weights": torch.cat([weights[here] for weights, _, here in counted]),
-        "echo_tool_ids": torch.cat([tool_ids[here] for _, tool_ids, here in counted]),
+        "wm_index": packed["token_index"],
+        "wm_weights": torch.cat([weights[here] for weights, _, here in counted]),
+        "wm_tool_ids": torch.cat([tool_ids[here] for _, tool_ids, here in counted]),
     }

@@ -1,8 +1,8 @@
 """The world-model term on any of TRL's trainers: N of an optimizer step, the term's share of a micro-batch, and what is logged.
 
 What differs from trainer to trainer is how the tokens' log-probabilities and weights are had; that is in `trainer` and
-`async_trainer`. The columns of a micro-batch, by name: `echo_weights` and `echo_tool_ids` as of `tokens.spans.token_weights`,
-`echo_masked` (completions that the host's truncation masking took away) and `advantages`.
+`async_trainer`. The columns of a micro-batch, by name: `wm_weights` and `wm_tool_ids` as of `tokens.spans.token_weights`,
+`wm_masked` (completions that the host's truncation masking took away) and `advantages`.
 """
 
 import logging
@@ -96,7 +96,7 @@ class TermMixin(_Host):
         coeff = self._wm.coeff_at(self.state.global_step)
         if self._wm_guard is not None:
             coeff *= self._wm_guard.guard.multiplier
-        loss_weights = within_bounds(logps, inputs["echo_weights"], self._wm)
+        loss_weights = within_bounds(logps, inputs["wm_weights"], self._wm)
         term = coeff * echo_loss(logps, loss_weights, num_tokens)
         self._wm_record(logps.detach(), inputs, loss_weights, term.detach(), coeff)
         # Data parallelism averages over ranks what is a sum over them. At 0 the host's tensor goes back as it is.
@@ -112,12 +112,12 @@ class TermMixin(_Host):
         meter = self._wm_meters["train" if self.model.training else "eval"]
         sums = meter.add(
             logps,
-            inputs["echo_weights"],
-            inputs["echo_tool_ids"],
+            inputs["wm_weights"],
+            inputs["wm_tool_ids"],
             self._wm_tools,
             loss_weights=loss_weights,
             loss=term,
-            masked=inputs["echo_masked"].sum(),
+            masked=inputs["wm_masked"].sum(),
         )
         signal = inputs["advantages"].abs().sum() * self._wm.policy_loss
         if not self.model.training:

@@ -343,10 +343,10 @@ class WorldModelMixin(TermMixin, _Host):
             self._wm_tallies.append(tally)
         weights, tool_ids = token_weights(rows, mask.size(1), self._wm_tools)
         return {
-            "echo_weights": weights.to(mask.device) * mask,
-            "echo_tool_ids": tool_ids.to(mask.device) * mask.to(torch.int16),
+            "wm_weights": weights.to(mask.device) * mask,
+            "wm_tool_ids": tool_ids.to(mask.device) * mask.to(torch.int16),
             # a 0-d tensor would be repeated in every micro-batch of the generation batch
-            "echo_masked": torch.tensor(masked, dtype=torch.float32, device=mask.device),
+            "wm_masked": torch.tensor(masked, dtype=torch.float32, device=mask.device),
         }
 
     def _weighted_spans(
@@ -399,8 +399,8 @@ class WorldModelMixin(TermMixin, _Host):
         if self._wm is None:
             return inputs
         if not self.model.training:
-            return {**inputs, "echo_num_tokens": self.accelerator.reduce(self._count(inputs), reduction="sum")[0]}
-        return {**inputs, "echo_num_tokens": self._wm_num_tokens()}
+            return {**inputs, "wm_num_tokens": self.accelerator.reduce(self._count(inputs), reduction="sum")[0]}
+        return {**inputs, "wm_num_tokens": self._wm_num_tokens()}
 
     def _environment_mask(self, inputs: dict[str, Any]) -> torch.Tensor:
         """(B, T), 1 = an environment token that is neither padding nor of a completion that the host masks."""
@@ -409,7 +409,7 @@ class WorldModelMixin(TermMixin, _Host):
 
     def _count(self, inputs: dict[str, Any]) -> torch.Tensor:
         """(3,) What a batch adds to N, its selected tokens and its environment tokens."""
-        environment, weights = self._environment_mask(inputs), inputs["echo_weights"]
+        environment, weights = self._environment_mask(inputs), inputs["wm_weights"]
         counts = count_tokens(weights, environment, self._wm), torch.count_nonzero(weights), environment.sum()
         return torch.stack([count.to(torch.int64) for count in counts])
 
@@ -453,7 +453,7 @@ class WorldModelMixin(TermMixin, _Host):
                 f"the policy loss computed per-token log-probabilities {len(captured)} times instead of once; "
                 "which of them the world-model term should use is not known"
             )
-        return self._wm_add(loss, captured[0], inputs, inputs["echo_num_tokens"])
+        return self._wm_add(loss, captured[0], inputs, inputs["wm_num_tokens"])
 
     # -- the metrics ------------------------------------------------------------------------------------------------------------
 

@@ -75,7 +75,7 @@ def test_the_weights_are_those_of_the_trainer(echo):
     whole = environment = cut = 0
     for batch in trainer.batches:
         for row, counts in enumerate(batch["completion_mask"].bool()):
-            ids, weights = batch["completion_ids"][row][counts].tolist(), batch["echo_weights"][row][counts]
+            ids, weights = batch["completion_ids"][row][counts].tolist(), batch["wm_weights"][row][counts]
             inspection = inspector.messages(*trainer.kept[tuple(ids)])
             found = torch.tensor([token.weight for token in inspection.tokens[inspection.prompt_tokens :]])
             written = inspection.ids[inspection.prompt_tokens :]

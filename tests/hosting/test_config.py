@@ -76,7 +76,9 @@ EPISODES = {
 
 @pytest.mark.parametrize("name", EPISODES)
 def test_what_is_of_episodes_needs_an_environment(name):
-    with pytest.raises(UserError, match=f"^{name} is for episodes in an environment, and environment is null; name one"):
+    with pytest.raises(
+        UserError, match=f"^{name} is for episodes in an environment, and environment is null; name one"
+    ):
         RunConfig.read({name: EPISODES[name]})
 
 

@@ -17,6 +17,7 @@ from verl.workers.utils.padding import response_from_nested
 
 from support import on_verl, selection
 from support.agreement import OBJECTIVES, TURNS, assert_agree, describe, make_model, read_fixture, read_tokenizer
+from support.bare_on_verl import bare
 from support.on_verl import Rollout, make_batch, make_worker, policy_loss, with_term
 from wm_plugin import EchoConfig
 from wm_plugin.objectives import Span
@@ -24,9 +25,8 @@ from wm_plugin.objectives.metrics import figures
 from wm_plugin.objectives.weigh import weigh
 from wm_plugin.tokens.spans import SPAN_FIELD, Origin
 from wm_plugin.verl.agent_loop import WorldModelToolAgentLoop
-from wm_plugin.verl.config import WorldModelConfig
 from wm_plugin.verl.names import COUNTS, ERROR, ORIGINS, TOOL_IDS, WEIGHTS
-from wm_plugin.verl.trainer import Row, WorldModelTrainer, make_columns
+from wm_plugin.verl.trainer import Row, make_columns
 
 
 @pytest.fixture(scope="module")
@@ -160,10 +160,8 @@ def selections():
 
 def choose(rows: dict[str, Row], echo: EchoConfig, tokenizer) -> dict[str, Any]:
     """What the trainer makes of a batch of these rows: of each its runs of tokens that count, and its share of N."""
-    trainer = object.__new__(WorldModelTrainer)  # making one starts Ray
-    trainer._wm, trainer.tokenizer, trainer._wm_warned = WorldModelConfig(echo), tokenizer, set()
-    trainer.config = OmegaConf.create({"data": {"max_response_length": selection.LIMIT}})
-    trainer._wm_tools = sorted(echo.tool_names or ())
+    config = {"data": {"max_response_length": selection.LIMIT}}
+    trainer = bare(echo, config=config, tokenizer=tokenizer, _wm_tools=sorted(echo.tool_names or ()))
     spans = trainer._weighted_spans(list(rows.values()))
     trainer._learn_tool_names(list(rows.values()), spans)
     columns = make_columns(spans, list(rows.values()), trainer._wm_tools, echo)

@@ -15,13 +15,14 @@ from verl.trainer.ppo.v1 import trainer_base
 from verl.utils import tensordict_utils as tu
 
 from support.agent_loop import call, config, episode, make_tokenizer, rollout
+from support.bare_on_verl import bare
 from support.openai_server import OpenAIServer
 from support.perfect import perfect, settings
 from support.run_on_verl import run_recipe, walking_policy
 from wm_plugin.objectives import EchoConfig
 from wm_plugin.verl.config import WorldModelConfig
 from wm_plugin.verl.names import INFO, TRAINING
-from wm_plugin.verl.trainer import WorldModelTrainer, WorldModelTrainerMixin
+from wm_plugin.verl.trainer import WorldModelTrainerMixin
 from wm_plugin.worlds import grid
 from wm_plugin.worlds.wrappers.control import ControlConfig, Curriculum, Strength
 from wm_plugin.worlds.wrappers.control.failures import ERRORS
@@ -40,7 +41,9 @@ def tokenizer():
 def test_of_several_worlds_some_are_simulated(tokenizer):
     with OpenAIServer(lambda body: "A..G\n....\n....\n....>") as server:
         wm = {"environment": {"real": "grid", "sim": "grid"}, "simulation": settings(server, worlds=["sim"])}
-        rows = [{**ROW, TRAINING: 1.0, "extra_info": {**ROW["extra_info"], "environment": name}} for name in ("real", "sim")]
+        rows = [
+            {**ROW, TRAINING: 1.0, "extra_info": {**ROW["extra_info"], "environment": name}} for name in ("real", "sim")
+        ]
         real, simulated = (rollout(tokenizer, SAID, wm, row=row, response_length=2000) for row in rows)
     assert "simulation/requests" not in real.extra_fields[INFO]
     assert simulated.extra_fields[INFO]["simulation/requests"] > 0
@@ -95,8 +98,7 @@ def test_a_step_s_factor_decides_what_the_policy_reads(tokenizer, strength, fail
 
 
 def test_a_step_s_factor_is_in_the_rows_and_follows_the_episodes(monkeypatch):
-    ours = object.__new__(WorldModelTrainer)  # making one starts Ray
-    ours._wm_turn_budget, ours._wm_episodes, ours.local_trigger_step, ours.parameter_sync_step = None, [], 0, 1
+    ours = bare()
 
     def next_batch(strength, **fields):
         rows = tu.get_tensordict({"uid": ["a", "b"]})

@@ -38,8 +38,11 @@ CONSTANTS = {
     "echo_forth_code": {**FORTH, "tools": CODE},
     "echo_forth_code_500": {**FORTH, **LONGER, "tools": CODE},
     "echo_forth_code_glm": {
-        **{**FORTH, **LONGER, "tools": CODE},
-        **{"model": "zai-org/GLM-4.5-Air", "completions": 128, "coeff": 0.005, "optimizer": "sign_sgd"},
+        **(FORTH | LONGER | {"tools": CODE}),
+        "model": "zai-org/GLM-4.5-Air",
+        "completions": 128,
+        "coeff": 0.005,
+        "optimizer": "sign_sgd",
     },
     "echo_deepdive": {**FORTH, **LONGER},
     "wmact_grpo": WMACT,

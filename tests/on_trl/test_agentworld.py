@@ -1,6 +1,5 @@
-"""Qwen-AgentWorld on TRL: its recipes; and what a judge is asked about rollouts, byte for byte as on verl."""
+"""Qwen-AgentWorld's recipes on TRL."""
 
-import asyncio
 import json
 import os
 import re
@@ -8,11 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import datasets
 import pytest
 import yaml
 
-from support import agentworld
 from support.openai_server import OpenAIServer, careful
 from support.scripts import judges_port, trl_words
 from wm_plugin.data import read
@@ -28,35 +25,6 @@ from wm_plugin.trl.rewards import reward_functions
 
 RECIPES = Path(__file__).parents[2] / "recipes" / "trl"
 NAMES = ["agentworld_gspo", "agentworld_gspo_tiny"]
-
-
-def call(function, rows):
-    """As TRL calls it."""
-    completions = [[{"role": "assistant", "content": agentworld.output(row["target"])}] for row in rows]
-    columns = {name: [row[name] for row in rows] for name in rows[0] if name != "prompt"}
-    host = {"completion_ids": [[0]] * len(rows), "trainer_state": None, "log_extra": None, "log_metric": None}
-    prompts = [row["prompt"] for row in rows]
-    return asyncio.run(function(prompts=prompts, completions=completions, **host, **columns))
-
-
-def test_the_judge_is_asked_the_same_on_both_hosts(tmp_path):
-    expected, scores = agentworld.measured(tmp_path)
-    assert agentworld.digest(expected) == agentworld.DIGEST
-    for suffix in (".jsonl", ".parquet"):
-        built = agentworld.build(tmp_path, "trl", suffix)
-        rows = list(datasets.load_dataset(suffix[1:].replace("jsonl", "json"), data_files=str(built), split="train"))
-        with agentworld.judge() as server:
-            (function,) = reward_functions([agentworld.block(server)])
-            assert call(function, rows) == [scores[row["target"]] for row in rows]
-            assert agentworld.requests(server) == expected
-
-
-def test_a_row_without_a_context_shows_its_prompt():
-    prompt = [{"role": "system", "content": "Be a shell."}, {"role": "user", "content": "ls"}]
-    with agentworld.judge() as server:
-        (function,) = reward_functions([agentworld.block(server)])
-        call(function, [{"prompt": prompt, "target": "a"}])
-        assert server.received == [agentworld.prompt_request()]
 
 
 def parsed(name, *flags):

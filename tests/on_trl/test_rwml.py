@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from support.rwml import check_pipeline, run_pipeline, train_by_trl
+from rwml_runs import train_by_trl
+from support.rwml import check_pipeline, run_pipeline
 from support.scripts import trl_words
 from wm_plugin.data.building import build
 from wm_plugin.lab.tiny.__main__ import main as make_policy

@@ -10,7 +10,8 @@ from omegaconf import OmegaConf
 from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.utils import config as verl_config
 
-from support.rwml import check_pipeline, run_pipeline, train_by_verl
+from rwml_runs import train_by_verl
+from support.rwml import check_pipeline, run_pipeline
 from support.scripts import RECIPES
 from support.verl_recipes import of_recipe
 from wm_plugin.hosting import config_file

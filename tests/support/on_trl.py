@@ -20,10 +20,11 @@ import torch.distributed as dist
 import trl
 from datasets import Dataset
 from packaging.version import Version
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM, TrainerCallback
+from tokenizers import AddedToken
+from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
+from support.tiny import byte_level, fast, qwen2
 from wm_plugin.hosting.world import tool_methods
 
 # an environment's own reward came with 1.8; before it get_reward was taken for a tool
@@ -33,37 +34,18 @@ NEEDS_ENVIRONMENTS = pytest.mark.skipif(
 
 torch.set_num_threads(1)  # the models are tiny: threads cost more than they save
 
-TAGS = ["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"]
-
 
 def make_tokenizer(tools: list[Any] | None = None) -> PreTrainedTokenizerFast:
     """One token a byte, and a chat template of Qwen's that TRL ships.
 
     The system prompt, a thousand bytes of tool descriptions, is one token: it would only make the tests slow.
     """
-    vocab = {char: index for index, char in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
-    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    wrapped = wrap_tokenizer(tokenizer)
+    wrapped = fast(byte_level(), chat_template())
     if tools:
         by_name = sorted(tools, key=lambda tool: tool.__name__)  # TRL's order: any other, and the token does not occur
         text = wrapped.apply_chat_template([{"role": "user", "content": ""}], tools=by_name, tokenize=False)
         system = text.partition("<|im_start|>user")[0]
         wrapped.add_tokens([AddedToken(system, special=False, normalized=False)])
-    return wrapped
-
-
-def wrap_tokenizer(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
-    wrapped = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        eos_token="<|im_end|>",
-        pad_token="<|endoftext|>",
-        additional_special_tokens=["<|im_start|>"],
-        padding_side="left",
-    )
-    wrapped.add_tokens([AddedToken(tag, special=False, normalized=False) for tag in TAGS])
-    wrapped.chat_template = chat_template()
     return wrapped
 
 
@@ -77,22 +59,9 @@ def chat_template() -> str:
 
 
 def make_model(tokenizer: Any, seed: int = 0, dtype: torch.dtype = torch.float32) -> Qwen2ForCausalLM:
-    torch.manual_seed(seed)
-    config = Qwen2Config(
-        vocab_size=len(tokenizer) + (-len(tokenizer)) % 8,
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=4096,
-        tie_word_embeddings=True,
-        bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        initializer_range=0.1,
-    )
-    return Qwen2ForCausalLM(config).to(dtype)
+    vocabulary = len(tokenizer) + (-len(tokenizer)) % 8
+    eos, pad = tokenizer.eos_token_id, tokenizer.pad_token_id
+    return qwen2(vocabulary, eos, pad, seed=seed, initializer_range=0.1).to(dtype)
 
 
 class ToolEnvironment:

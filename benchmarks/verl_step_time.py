@@ -181,7 +181,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument(
-        "--model", type=Path, help="folder that python -m wm_plugin.lab.tiny.pretrained wrote; on a CPU"
+        "--model", type=Path, help="folder that python -m wm_plugin.lab.tiny pretrained wrote; on a CPU"
     )
     parser.add_argument("--repeats", type=int, default=40)
     parser.add_argument("--memory-of", choices=ARMS, help=argparse.SUPPRESS)

@@ -6,6 +6,7 @@ import pytest
 
 from wm_plugin.errors import UserError
 from wm_plugin.hosting.config import RunConfig
+from wm_plugin.hosting.tags import in_tags, takes_tags
 from wm_plugin.hosting.world import options_of
 from wm_plugin.worlds.grid import GridEnvironment
 from wm_plugin.worlds.maze import MazeEnvironment
@@ -14,7 +15,6 @@ from wm_plugin.worlds.worlds import load
 from wm_plugin.worlds.wrappers.control import config_of
 from wm_plugin.worlds.wrappers.rewarded import rewarded
 from wm_plugin.worlds.wrappers.simulated import is_simulated
-from wm_plugin.worlds.wrappers.tags import in_tags, takes_tags
 from wm_plugin.worlds.wrappers.verified import Verified, verified
 
 MODEL = {"url": "http://localhost:1/v1", "model": "w"}
@@ -40,7 +40,7 @@ WRITE = "write a name (wm env list), package.module:Class, or {name: class}"
         ({"verify": "budget", "environment": "shop"}, "verify is 'budget'; write fields"),
         ({"verify": VERIFY, "environment": "grid"}, "verify: GridEnvironment says of no tool that it is irreversible"),
         ({"verify": VERIFY, "environment": "shop", "simulation": MODEL}, "verify: ShopEnvironment is simulated"),
-        ({"episode_reward": True, "environment": "grid"}, "episode_reward is True; write a mapping"),
+        ({"episode_reward": True, "environment": "grid"}, "episode_reward is True; write fields"),
         (
             {"episode_reward": {"rescale": True}, "environment": "collections:OrderedDict"},
             "OrderedDict has no get_reward: there is no outcome to rescale",

@@ -39,6 +39,7 @@ from wm_plugin import EchoConfig  # noqa: E402
 from wm_plugin.errors import UserError  # noqa: E402
 from wm_plugin.hosting.episode import EpisodePort  # noqa: E402
 from wm_plugin.hosting.hooks import Hook  # noqa: E402
+from wm_plugin.hosting.tags import in_tags  # noqa: E402
 from wm_plugin.lab.tiny import policy  # noqa: E402
 from wm_plugin.tokens.spans import Ending, Origin  # noqa: E402
 from wm_plugin.trl import WorldModelAsyncGRPOConfig, WorldModelAsyncGRPOTrainer, support, train  # noqa: E402
@@ -46,7 +47,6 @@ from wm_plugin.trl.async_rollout import WorldModelRolloutLoop, WorldModelRollout
 from wm_plugin.trl.term import TermMixin  # noqa: E402
 from wm_plugin.worlds.grid import GridEnvironment, dataset_rows  # noqa: E402
 from wm_plugin.worlds.wrappers.simulated import simulated  # noqa: E402
-from wm_plugin.worlds.wrappers.tags import in_tags  # noqa: E402
 
 COEFF = 0.37
 Stock, Ours = asynchronous.AsyncGRPOTrainer, WorldModelAsyncGRPOTrainer

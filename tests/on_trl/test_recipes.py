@@ -12,12 +12,12 @@ import pytest
 from support.on_trl import NEEDS_ENVIRONMENTS
 from support.papers import CONSTANTS, EVALUATED, LEVELS
 from support.scripts import RECIPES, trl_words
+from wm_plugin.hosting.tags import in_tags
 from wm_plugin.trl import train
 from wm_plugin.worlds.maze import MazeEnvironment
 from wm_plugin.worlds.sokoban import SokobanEnvironment
 from wm_plugin.worlds.taxi import TaxiEnvironment
 from wm_plugin.worlds.wrappers.rewarded import rewarded
-from wm_plugin.worlds.wrappers.tags import in_tags
 
 FORTH = ["echo_forth_all", "echo_forth_code"]
 

@@ -19,9 +19,9 @@ from support.on_trl import NEEDS_ENVIRONMENTS
 from support.small_llama import fields, make_model, write_gguf
 from wm_plugin.errors import UserError
 from wm_plugin.hosting import config_file
+from wm_plugin.hosting.annealing import TurnBudget
 from wm_plugin.trl import train
 from wm_plugin.worlds.grid import GridEnvironment
-from wm_plugin.worlds.wrappers.annealing import TurnBudget
 from wm_plugin.worlds.wrappers.rewarded import rewarded
 
 GGUF = """environment: grid
@@ -217,7 +217,7 @@ def test_turn_information_in_files_and_flags(tmp_path, line, flags, echo):
         ("turn_budget: {start: 3}\nmax_tool_calling_iterations: 3", [], "leave one of them out"),
         ("episode_reward: {rescale: true}", [], "episode_reward is for episodes in an environment"),
         ("environment: grid\nepisode_reward: {rescal: 1}", [], "episode_reward has no field 'rescal'; did you mean"),
-        ("environment: grid", ["--episode_reward", "{rescale"], "episode_reward is '{rescale'; write a mapping"),
+        ("environment: grid", ["--episode_reward", "{rescale"], "episode_reward is not JSON"),
         ("environment: {a: 3}", [], "environment is {'a': 3}; write a name (wm env list), package.module:Class"),
         ("max_steps:\n- 2", [], "max_steps is [2]; write a number"),
         ("max_steps: 2001-01-01", [], "max_steps is datetime.date(2001, 1, 1); write a number"),

@@ -18,8 +18,8 @@ from support.on_trl import (
 )
 from wm_plugin import EchoConfig
 from wm_plugin.errors import UserError
+from wm_plugin.hosting.annealing import TurnBudget
 from wm_plugin.trl import WorldModelGRPOConfig, WorldModelGRPOTrainer
-from wm_plugin.worlds.wrappers.annealing import TurnBudget
 from wm_plugin.worlds.wrappers.rewarded import rewarded
 
 pytestmark = NEEDS_ENVIRONMENTS

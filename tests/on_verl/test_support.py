@@ -25,6 +25,7 @@ from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
 
 from support.upstream import taken_from_host
 from wm_plugin.errors import UserError
+from wm_plugin.hosting.annealing import TurnBudget
 from wm_plugin.hosting.hooks import Hook
 from wm_plugin.objectives import EchoConfig
 from wm_plugin.verl import support
@@ -38,7 +39,6 @@ from wm_plugin.verl.sampler import _RewardMixin
 from wm_plugin.verl.trainer import WorldModelTrainerMixin
 from wm_plugin.verl.worker import WorldModelActorRolloutRefWorker, WorldModelTrainingWorker
 from wm_plugin.worlds.grid import GridEnvironment
-from wm_plugin.worlds.wrappers.annealing import TurnBudget
 from wm_plugin.worlds.wrappers.rewarded import rewarded
 
 ROOT = Path(__file__).parents[2]

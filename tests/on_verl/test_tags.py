@@ -11,10 +11,10 @@ from on_verl.test_agent_loop import TEMPLATE, content, make_tokenizer, rollout
 from support.agent_loop import Server
 from support.scripted_on_verl import run_script
 from support.wmact import GIVES_UP, plans, says
+from wm_plugin.hosting.tags import REMINDER
 from wm_plugin.verl.data import verl_rows
 from wm_plugin.verl.names import ERROR, INFO
 from wm_plugin.worlds.mixture import dataset_rows
-from wm_plugin.worlds.wrappers.tags import REMINDER
 
 BOARD = "#####\n#A.G#\n#####"
 ROW = {"extra_info": {"board": BOARD, "max_turns": 4}}

@@ -19,13 +19,14 @@ from support.bare_on_verl import bare
 from support.openai_server import OpenAIServer
 from support.perfect import perfect, settings
 from support.run_on_verl import run_recipe, walking_policy
+from wm_plugin.hosting.annealing import Curriculum, Strength
 from wm_plugin.objectives import EchoConfig
 from wm_plugin.verl.config import WorldModelConfig
 from wm_plugin.verl.names import INFO, TRAINING
 from wm_plugin.verl.trainer import WorldModelTrainerMixin
 from wm_plugin.worlds import grid
-from wm_plugin.worlds.wrappers.control import ControlConfig, Curriculum, Strength
-from wm_plugin.worlds.wrappers.control.failures import ERRORS
+from wm_plugin.worlds.wrappers.control import ControlConfig
+from wm_plugin.worlds.wrappers.control.perturbations import ERRORS
 from wm_plugin.worlds.wrappers.simulation_config import SimulationConfig
 
 ROW = {"raw_prompt": grid.dataset_rows(1)[0]["prompt"], "extra_info": {"board": "A..G\n....\n....\n...."}}

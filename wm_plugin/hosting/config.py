@@ -69,7 +69,7 @@ class RunConfig(Options):
         "http://localhost:8000/v1, model: NAME}}.",
         default=None,
     )
-    episode_reward: Annotated[dict[str, Any] | None, Parsed] = option(
+    episode_reward: _block("episode_reward", "wm_plugin.rewards.episode:EpisodeReward") = option(  # type: ignore[valid-type]
         "WMAct's reward of an episode, instead of the environment's own: {rescale: true, format_penalty: 0.1, turn_penalty: 0.0, "
         "action_penalty: 0.0, gamma: 1.0}, or some of these.",
         default=None,
@@ -79,7 +79,7 @@ class RunConfig(Options):
         "<think>…</think><action>a; b</action>, with no tools in the prompt and observations as the user's.",
         default="tools",
     )
-    turn_budget: _block("turn_budget", f"{_WRAPPERS}.annealing:TurnBudget") = option(  # type: ignore[valid-type]
+    turn_budget: _block("turn_budget", "wm_plugin.hosting.annealing:TurnBudget") = option(  # type: ignore[valid-type]
         "WMAct's annealing of the turns that an episode may take: {start: 30, every: 100}. Evaluations have the first value.",
         default=None,
     )
@@ -140,12 +140,7 @@ class RunConfig(Options):
             worlds = getattr(config, "worlds", None)
             if config not in (None, "tools") and (worlds is None or name in worlds):
                 wrap: Any = import_object(path, field=feature)
-                if feature == "protocol":
-                    environment = wrap(environment)
-                elif feature == "episode_reward":
-                    environment = wrap(environment, **config)
-                else:
-                    environment = wrap(environment, config)
+                environment = wrap(environment, config)
             elif feature == "simulation":
                 check_world(environment)
         return environment
@@ -193,7 +188,7 @@ WRAPPERS = {  # of the fields, from the inside out
     "control": f"{_WRAPPERS}.control:controlled",
     "verify": f"{_WRAPPERS}.verified:verified",
     "episode_reward": f"{_WRAPPERS}.rewarded:rewarded",
-    "protocol": f"{_WRAPPERS}.tags:in_tags",
+    "protocol": "wm_plugin.hosting.tags:in_tags",
 }
 
 

@@ -2,19 +2,16 @@
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from transformers import TrainerCallback
 
+from wm_plugin.hosting.annealing import Strength, TurnBudget
 from wm_plugin.objectives.guard import Guard
-from wm_plugin.worlds.wrappers.annealing import TurnBudget
 
 logger = logging.getLogger(__name__)
 
 # in trainer_state.json, among the states of callbacks
-if TYPE_CHECKING:
-    from wm_plugin.worlds.wrappers.control import Strength
-
 KEY = "wm_turn_budget"
 GUARD_KEY = "wm_guard"
 STRENGTH_KEY = "wm_control"
@@ -41,7 +38,7 @@ class TurnBudgetCallback(TrainerCallback):
 class StrengthCallback(TrainerCallback):
     """Keeps the factor of a control's curriculum in `trainer_state.json`, and goes on from there."""
 
-    def __init__(self, strength: "Strength") -> None:
+    def __init__(self, strength: Strength) -> None:
         self.strength = strength
 
     def on_train_begin(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:

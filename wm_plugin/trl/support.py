@@ -17,7 +17,9 @@ from trl import GRPOTrainer
 
 from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.hosting import hooks
+from wm_plugin.hosting.annealing import Strength, TurnBudget
 from wm_plugin.hosting.hooks import Hook
+from wm_plugin.hosting.tags import takes_tags
 from wm_plugin.hosting.world import layers_of, missing_columns, tool_names
 from wm_plugin.objectives import EchoConfig
 from wm_plugin.objectives.guard import GuardConfig
@@ -25,8 +27,6 @@ from wm_plugin.tokens.tokenizer import is_missing_folder
 from wm_plugin.trl import _compat
 from wm_plugin.trl.config import WorldModelGRPOConfig
 from wm_plugin.trl.versions import ASYNC_GONE, SUPPORTED, of_release, untested
-from wm_plugin.worlds.wrappers.annealing import TurnBudget
-from wm_plugin.worlds.wrappers.tags import takes_tags
 
 logger = logging.getLogger(__name__)
 
@@ -439,8 +439,8 @@ def check_turn_budget(trainer: Any, argument: TurnBudget | None) -> TurnBudget |
     return budget
 
 
-def check_control(trainer: Any) -> Any:
-    """Return the factor of the rates of a run's perturbations (a `Strength`), if its environments have a curriculum.
+def check_control(trainer: Any) -> Strength | None:
+    """Return the factor of the rates of a run's perturbations, if its environments have a curriculum.
 
     Raises:
         UserError: they have several.
@@ -450,8 +450,6 @@ def check_control(trainer: Any) -> Any:
         raise UserError("the environments' controls have different curricula; write one control for all of them")
     if not curricula:
         return None
-    from wm_plugin.worlds.wrappers.control import Strength
-
     return Strength(curricula.pop())
 
 

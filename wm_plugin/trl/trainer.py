@@ -25,9 +25,11 @@ from trl import GRPOTrainer
 
 from wm_plugin.data.host_dumps import COLUMN, EVERY, save
 from wm_plugin.errors import UserError
+from wm_plugin.hosting.annealing import TurnBudget
 from wm_plugin.hosting.config import read_field
 from wm_plugin.hosting.episode import EpisodePort, end_together
 from wm_plugin.hosting.figures import summary
+from wm_plugin.hosting.tags import REMINDER, TOOL, begins_to_think
 from wm_plugin.hosting.world import resets
 from wm_plugin.objectives.echo import EchoConfig, count_tokens
 from wm_plugin.objectives.empty_batches import EmptyBatchMonitor, Tally
@@ -43,8 +45,6 @@ from wm_plugin.trl.refill import Prompts, groups_to_sample, join, move, split
 from wm_plugin.trl.rewards import check_truth
 from wm_plugin.trl.rollout import Rollouts, Turns, as_text, called, parsing_within_bounds, unanswered
 from wm_plugin.trl.term import TermMixin, nothing_asked, resolve
-from wm_plugin.worlds.wrappers.annealing import TurnBudget
-from wm_plugin.worlds.wrappers.tags import REMINDER, TOOL, begins_to_think
 
 logger = logging.getLogger(__name__)
 

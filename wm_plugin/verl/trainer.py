@@ -33,7 +33,9 @@ from verl.workers.engine_workers import ActorRolloutRefWorker
 from verl.workers.utils.padding import response_from_nested
 
 from wm_plugin.errors import UserError, nearest
+from wm_plugin.hosting.annealing import Strength
 from wm_plugin.hosting.figures import summary
+from wm_plugin.hosting.tags import REMINDER
 from wm_plugin.hosting.world import check_columns, layers_of
 from wm_plugin.objectives import EchoConfig, Span, count_tokens
 from wm_plugin.objectives.empty_batches import EmptyBatchMonitor, Tally
@@ -69,7 +71,6 @@ from wm_plugin.verl.worker import (
     WorldModelDetachActorWorker,
     WorldModelTrainingWorker,
 )
-from wm_plugin.worlds.wrappers.tags import REMINDER
 
 HELD_OUT = ("nll", "perplexity", "tokens", "tool", "information")  # of the objective's figures, in validations
 EVICTED = "training/filter_groups/evicted_samples"  # verl's count of the groups that it took out of a step
@@ -101,7 +102,7 @@ class WorldModelTrainerMixin(_Host):
 
     _wm_mode: str  # verl's name of the trainer that it is in front of
     _wm_guard: Guard | None = None
-    _wm_strength: Any = None  # of the control's curriculum
+    _wm_strength: Strength | None = None  # of the control's curriculum
     _wm_saved = -1  # the step of the last checkpoint
 
     def __init__(self, config: Any) -> None:
@@ -121,8 +122,6 @@ class WorldModelTrainerMixin(_Host):
         self._wm_tools: list[str] = sorted(self._wm.objective.tool_names or ())  # in the order of their numbers
         self._wm_turn_budget = self._wm.turn_budget
         if self._wm.control is not None and self._wm.control.curriculum is not None:
-            from wm_plugin.worlds.wrappers.control import Strength
-
             self._wm_strength = Strength(self._wm.control.curriculum)
         self._wm_episodes: list[dict[str, float]] = []  # of this step, for the budget and the curriculum
         self._wm_expected = config.data.train_batch_size * rollout.n  # trajectories that this step should bring

@@ -29,8 +29,8 @@ from wm_plugin.untrusted import number as finite
 from wm_plugin.worlds.agents.players import Player, Row, Task, read_back
 from wm_plugin.worlds.worlds import World
 from wm_plugin.worlds.wrappers.control.episode import KEY as CONTROL
+from wm_plugin.worlds.wrappers.verified import KEY as VERIFY
 from wm_plugin.worlds.wrappers.verified import VerifiedWorld
-from wm_plugin.worlds.wrappers.verify_checks import KEY as VERIFY
 
 VERSION = 2  # of the folder's layout
 MANIFEST = "manifest.json"  # tells our folders from others

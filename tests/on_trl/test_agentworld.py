@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from support.openai_server import OpenAIServer, careful
-from support.scripts import judges_port, trl_words
+from support.scripts import flags, judges_port, trl_words
 from wm_plugin.data import read
 from wm_plugin.data.building import build
 from wm_plugin.errors import UserError
@@ -26,9 +26,9 @@ RECIPES = Path(__file__).parents[2] / "recipes" / "trl"
 NAMES = ["agentworld_gspo", "agentworld_gspo_tiny"]
 
 
-def parsed(name, *flags):
+def parsed(name):
     on_cpu = ["--use_cpu", "true", "--bf16", "false", "--use_vllm", "false"]
-    return train.parse([*trl_words(name), *on_cpu, *flags])
+    return train.parse([*trl_words(name), *on_cpu])
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -76,8 +76,8 @@ def test_the_tiny_recipe_trains_with_a_judge(tmp_path, monkeypatch):
     tiny(["--out", "runs/rwml_sft_tiny", "--random", "--texts"])
     Path("runs/agentworld_tiny/data").mkdir(parents=True)
     prompts = str(RECIPES / "rwml_tiny_prompts.yaml")
-    for split, flags in (("train", []), ("test", ["--held-out"])):
-        tiny(["rollouts", "--out", "rollouts.jsonl", "--environment", "sql", "--count", "8", *flags])
+    for split, held_out in (("train", []), ("test", ["--held-out"])):
+        tiny(["rollouts", "--out", "rollouts.jsonl", "--environment", "sql", "--count", "8", *held_out])
         build(
             "rollouts.jsonl",
             "agentworld",
@@ -97,13 +97,13 @@ def test_the_tiny_recipe_trains_with_a_judge(tmp_path, monkeypatch):
         Path("config.yaml").write_text(yaml.safe_dump(config))
         sizes = {"max_steps": 2, "eval_steps": 2, "max_completion_length": 8, "per_device_eval_batch_size": 8}
         sizes |= {"per_device_train_batch_size": 8, "num_generations": 8, "eval_on_start": "false"}
-        flags = [part for name, value in sizes.items() for part in (f"--{name}", str(value))]
+        size = flags(**sizes)
         kwargs["rules"], truth = {"verifier": {"regex": "^[0-9]"}}, kwargs["rules"]
         Path("wrong.yaml").write_text(yaml.safe_dump(config))
         with pytest.raises(UserError, match="the verifiers hold for 0 of 8 real observations"):
-            train.build(["--config", "wrong.yaml", *flags])
+            train.build(["--config", "wrong.yaml", *size])
         kwargs["rules"] = truth
-        trainer, _ = train.build(["--config", "config.yaml", *flags])
+        trainer, _ = train.build(["--config", "config.yaml", *size])
         trainer.train()
         asked = [json.dumps(body) for body in server.bodies]
     steps = [row for row in trainer.state.log_history if "loss" in row]

@@ -27,28 +27,12 @@ class Ours(Batches, Scripted, WorldModelGRPOTrainer):
 class Repeating(ToolEnvironment):
     """`run_code` repeats what it was told; `lookup_doc` shows more than it was told."""
 
-    def run_code(self, code: str) -> str:
-        """Run code.
-
-        Args:
-            code: The code.
-
-        Returns:
-            What it printed.
-        """
+    def _printed(self, code):
         if "raise" in code:
             raise RuntimeError("host-made failure")
         return f"OUT[{code}] run_code code"
 
-    def lookup_doc(self, name: str) -> str:
-        """Look a word up.
-
-        Args:
-            name: The word.
-
-        Returns:
-            Its documentation.
-        """
+    def _shown(self, name):
         return f"DOC {name} größer 漢字 and many more words than there were before"
 
 

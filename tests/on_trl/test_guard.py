@@ -36,20 +36,10 @@ class Told(ToolEnvironment):
         super().reset()
         self.word = word
 
-    def run_code(self, code: str) -> str:
-        """Run code.
-
-        Args:
-            code: The code.
-        """
+    def _printed(self, code):
         return self.word * 4
 
-    def lookup_doc(self, name: str) -> str:
-        """Look a word up.
-
-        Args:
-            name: The word.
-        """
+    def _shown(self, name):
         return self.word * 2
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from support.on_trl import NEEDS_ENVIRONMENTS
 from support.papers import CONSTANTS, EVALUATED, LEVELS
-from support.scripts import RECIPES, trl_words
+from support.scripts import RECIPES, flags, trl_words
 from wm_plugin.hosting.tags import in_tags
 from wm_plugin.trl import train
 from wm_plugin.worlds.maze import MazeEnvironment
@@ -22,10 +22,10 @@ from wm_plugin.worlds.wrappers.rewarded import rewarded
 FORTH = ["echo_forth_all", "echo_forth_code"]
 
 
-def on_one_gpu(name, *flags, **variables):
+def on_one_gpu(name, *more, **variables):
     """A recipe as its launcher has it; a batch of evaluation has to hold a whole group on one GPU."""
     one_gpu = ["--use_cpu", "true", "--bf16", "false", "--use_vllm", "false", "--per_device_eval_batch_size", "8"]
-    return train.parse([*trl_words(name, *flags, **variables), *one_gpu])
+    return train.parse([*trl_words(name, *more, **variables), *one_gpu])
 
 
 @pytest.mark.parametrize("name", CONSTANTS)
@@ -144,12 +144,10 @@ def test_wmacts_worlds_and_held_out_levels_in_one_turn_and_in_many():
 # -- the tiny ones ------------------------------------------------------------------------------------------------------------
 
 
-def trained(arguments, policy, folder, capsys, **flags):
+def trained(arguments, policy, folder, capsys, **fields):
     """Two steps, with an evaluation after them: the rows of the log."""
     settings = {"model_name_or_path": policy, "output_dir": folder, "max_steps": 2}
-    settings |= {"save_strategy": "steps", "save_steps": 2, **flags}
-    texts = {name: json.dumps(value) if isinstance(value, dict) else str(value) for name, value in settings.items()}
-    words = [word for name, text in texts.items() for word in (f"--{name}", text)]
+    words = flags(**settings, save_strategy="steps", save_steps=2, **fields)
     assert train.main([*arguments, *words, "--json"]) == 0
     result = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert result["steps"] == 2

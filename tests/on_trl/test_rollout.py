@@ -88,15 +88,7 @@ def test_results_that_are_not_in_the_tokens_stop_the_run():
 
 
 class Errors(ToolEnvironment):
-    def run_code(self, code: str) -> str:
-        """Run code.
-
-        Args:
-            code: The code.
-
-        Returns:
-            What it printed.
-        """
+    def _printed(self, code):
         return boom(code)
 
 
@@ -146,15 +138,7 @@ def test_turn_information_of_a_conversation_is_that_of_the_same_data():
 
 
 class Other(ToolEnvironment):
-    def lookup_doc(self, name: str) -> str:
-        """Look a word up.
-
-        Args:
-            name: The word.
-
-        Returns:
-            Its documentation.
-        """
+    def _shown(self, name):
         return f"OTHER {name}"
 
 

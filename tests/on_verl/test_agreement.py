@@ -57,7 +57,7 @@ class Server:
         return TokenOutput(token_ids=ids, log_probs=[0.0] * len(ids), stop_reason="completed", extra_fields={})
 
 
-def play(tokenizer, echo: dict[str, Any], turns=TURNS, environment="support.agreement:Tools") -> list[Any]:
+def play(tokenizer, echo: dict[str, Any], turns=TURNS, environment="support.tools:Tools") -> list[Any]:
     """What verl's loop makes of every rollout, in their order."""
     multi_turn = {
         "format": "hermes",

@@ -15,6 +15,7 @@ from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
 
 from support.tiny import qwen2
+from support.tools import call
 
 FOLDER = Path(__file__).parent / "agreement_data"
 TOLERANCE = 1e-5
@@ -36,38 +37,6 @@ OBJECTIVES: dict[str, dict[str, Any]] = {
         "turn_information": {"action": 0.3},
     },
 }
-
-
-class Tools:
-    """Two tools whose results differ in length and in bytes a character. Neither raises: the hosts word that differently."""
-
-    def reset(self, **_: Any) -> None: ...
-
-    def run_code(self, code: str) -> str:
-        """Run code.
-
-        Args:
-            code: The code.
-
-        Returns:
-            What it printed.
-        """
-        return f"OUT[{code}] -> {len(code) * 7}"
-
-    def lookup_doc(self, name: str) -> str:
-        """Look a word up.
-
-        Args:
-            name: The word.
-
-        Returns:
-            Its documentation.
-        """
-        return f"DOC {name}: größer 漢字 ✓"
-
-
-def call(_tool: str, **arguments: Any) -> str:
-    return f"<tool_call>\n{json.dumps({'name': _tool, 'arguments': arguments})}\n</tool_call>"
 
 
 # Two prompts with four rollouts each; a rollout is what the policy says, turn by turn.

@@ -25,6 +25,7 @@ from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM, TrainerCallb
 from trl import GRPOConfig, GRPOTrainer
 
 from support.tiny import byte_level, fast, qwen2
+from support.tools import ToolEnvironment, call
 from wm_plugin.hosting.world import tool_methods
 
 # an environment's own reward came with 1.8; before it get_reward was taken for a tool
@@ -62,43 +63,6 @@ def make_model(tokenizer: Any, seed: int = 0, dtype: torch.dtype = torch.float32
     vocabulary = len(tokenizer) + (-len(tokenizer)) % 8
     eos, pad = tokenizer.eos_token_id, tokenizer.pad_token_id
     return qwen2(vocabulary, eos, pad, seed=seed, initializer_range=0.1).to(dtype)
-
-
-class ToolEnvironment:
-    """Two tools whose results differ in length, one of which raises on some arguments."""
-
-    def reset(self, **_: Any) -> None:
-        self.calls = 0
-
-    def run_code(self, code: str) -> str:
-        """Run code.
-
-        Args:
-            code: The code.
-
-        Returns:
-            What it printed.
-        """
-        self.calls += 1
-        if "raise" in code:
-            raise RuntimeError("host-made failure")
-        return f"OUT[{code}] -> {self.calls * 7}"
-
-    def lookup_doc(self, name: str) -> str:
-        """Look a word up.
-
-        Args:
-            name: The word.
-
-        Returns:
-            Its documentation.
-        """
-        self.calls += 1
-        return f"DOC {name}: größer 漢字 ✓"
-
-
-def call(_tool: str, **arguments: Any) -> str:
-    return f"<tool_call>\n{json.dumps({'name': _tool, 'arguments': arguments})}\n</tool_call>"
 
 
 class Scripted:

@@ -59,3 +59,13 @@ LEVELS = {
     "taxi_256_over_60": "standard",
 }
 EVALUATED = ("forth", "deepdive", "wordle", "sql")  # the worlds of ECHO's runs on Forth
+# of each of RWML's worlds: the model, completions a prompt, and the distance below which a prediction is right
+RWML = {"alfworld": ("Qwen/Qwen2.5-7B-Instruct", 8, 0.2), "tau2": ("Qwen/Qwen3-8B", 16, 0.4)}
+# of each supervised training: the learning rate, rows of a step, epochs, and the model
+SFT = {
+    "agent_sft": (1e-5, 128, 5, "Qwen/Qwen2.5-7B-Instruct"),
+    "wm_cpt_agentworld": (1e-5, 128, 1, "Qwen/Qwen2.5-7B"),
+    "wm_sft_agentworld": (1e-5, 128, 2, "Qwen/Qwen2.5-7B-Instruct"),
+    "wm_sft_rwml": (2e-6, 32, 2, "Qwen/Qwen2.5-7B-Instruct"),
+    "wm_sft_word2world": (1e-5, 128, 5, "Qwen/Qwen2.5-7B"),
+}

@@ -110,15 +110,6 @@ def test_tempered_is_the_likelihood_at_that_temperature_and_says_so():
     assert all(key.startswith("echo_tempered/") for key in keys)
 
 
-def test_coefficients_by_tool():
-    tools = {"run_code": 0.3, "lookup_doc": 0.07}
-    check_parity(EchoConfig(1.0, tools), tools=tools, max_steps=1)
-
-
-def test_one_tool_only():
-    check_parity(EchoConfig(COEFF, ["lookup_doc"]), tools={"lookup_doc": 1.0}, max_steps=1)
-
-
 @pytest.mark.parametrize("accumulation", slow_but([1, 2, 4], 2))
 def test_turn_information(accumulation):
     """Two categories, by hand: `run_code` is an echo, `lookup_doc` a retrieval."""
@@ -134,19 +125,26 @@ def test_turn_information(accumulation):
     assert row["echo/information"] == pytest.approx((0.05 * repeated + shown) / (repeated + shown), rel=1e-6)
 
 
-def test_turn_information_with_multipliers_and_scaffold():
-    ratios = {"echo": 0.2, "retrieval": 1.5}
-    check_parity(
-        EchoConfig(1.0, {"run_code": 0.3, "lookup_doc": 0.07}, content_only=False, turn_information=ratios),
-        tools={"run_code": 0.2 * 0.3, "lookup_doc": 1.5 * 0.07},
-        content_only=False,
-        environment=Repeating,
-        max_steps=1,
-    )
+BY_TOOL = {"run_code": 0.3, "lookup_doc": 0.07}
+SELECTIONS = {
+    "by tool": (EchoConfig(1.0, BY_TOOL), {"tools": BY_TOOL}),
+    "one tool": (EchoConfig(COEFF, ["lookup_doc"]), {"tools": {"lookup_doc": 1.0}}),
+    "scaffold": (EchoConfig(COEFF, content_only=False), {"content_only": False}),
+    "observation tokens": (
+        EchoConfig(COEFF, ["run_code"], normalization="observation_tokens"),
+        {"tools": {"run_code": 1.0}, "observed": True},
+    ),
+    "turn information": (
+        EchoConfig(1.0, BY_TOOL, content_only=False, turn_information={"echo": 0.2, "retrieval": 1.5}),
+        {"tools": {"run_code": 0.2 * 0.3, "lookup_doc": 1.5 * 0.07}, "content_only": False, "environment": Repeating},
+    ),
+}
 
 
-def test_with_scaffold():
-    check_parity(EchoConfig(COEFF, content_only=False), content_only=False, max_steps=1)
+@pytest.mark.parametrize("name", SELECTIONS)
+def test_selections(name):
+    echo, naive = SELECTIONS[name]
+    check_parity(echo, max_steps=1, **naive)
 
 
 def test_with_host_made_errors():
@@ -163,15 +161,6 @@ def test_floor_and_ceiling_leave_the_count_alone(floor, ceiling):
         max_steps=1,
     )
     assert 0 < ours.state.log_history[0]["echo/tokens_in_loss"] < 1
-
-
-def test_normalised_by_observation_tokens():
-    check_parity(
-        EchoConfig(COEFF, ["run_code"], normalization="observation_tokens"),
-        tools={"run_code": 1.0},
-        observed=True,
-        max_steps=1,
-    )
 
 
 @pytest.mark.parametrize("accumulation", slow_but([1, 2, 4], 4))

@@ -6,7 +6,7 @@ import pytest
 import torch
 from trl import GRPOTrainer
 
-from support.on_trl import Scripted, call, config, reward, run
+from support.on_trl import Scripted, call, config, make, reward, run
 from wm_plugin import EchoConfig
 from wm_plugin.errors import UserError
 from wm_plugin.trl import WorldModelGRPOConfig, WorldModelGRPOTrainer, WorldModelMixin
@@ -58,22 +58,18 @@ def warnings(caplog):
     return [record.getMessage() for record in caplog.records if "world-model objective" in record.getMessage()]
 
 
-def test_a_role_that_no_token_has_is_said_once_in_the_first_batch(caplog):
-    trainer = trained(Ours, EchoConfig(0.5, roles=["user"]), steps=2)
-    (warning,) = warnings(caplog)
+def test_a_role_that_no_token_has_is_said_in_the_first_batch_and_stops_the_run_if_asked(caplog):
+    echo = EchoConfig(0.5, roles=["user"], on_silence="stop", silent_batches=2)
+    trainer = make(Ours, args={"gradient_accumulation_steps": 1, "max_steps": 3}, world_model=echo)
+    with pytest.raises(UserError, match=rf"{HEAD} in 2 optimizer batches in a row: roles \['user'\] leaves out"):
+        trainer.train()
+    (warning,) = warnings(caplog)  # once
     assert warning.startswith(f"{HEAD} in an optimizer batch: roles ['user'] leaves out ")
     assert "which are of 'tool'" in warning
     row = trainer.state.log_history[0]
     assert row["echo/tokens"] == row["echo/loss"] == 0
     assert not {"echo/nll", "echo/perplexity", "echo/tokens_in_loss", "echo/tool/run_code/nll"} & set(row)
     assert not any(value is None or math.isnan(value) for name, value in row.items() if name.startswith("echo"))
-
-
-def test_a_run_is_stopped_after_so_many_batches_if_asked(caplog):
-    echo = EchoConfig(0.5, roles=["user"], on_silence="stop", silent_batches=2)
-    with pytest.raises(UserError, match=rf"{HEAD} in 2 optimizer batches in a row: roles \['user'\] leaves out"):
-        trained(Ours, echo, steps=3)
-    assert len(warnings(caplog)) == 1  # after the first
 
 
 @pytest.mark.parametrize(

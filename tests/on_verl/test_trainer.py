@@ -249,18 +249,6 @@ def test_the_bound_ends_verls_refills(monkeypatch, caplog):
     assert "the rewards of 4 of 4 groups are all equal; they stay" in caplog.text
 
 
-def test_turn_information_of_another_loop_is_read_off_its_tokens():
-    words = ["<think>", "hm", "</think>", "say", "hello", "[", "]", "news"]
-    tokenizer = SimpleNamespace(
-        **{**vars(TOKENIZER), "decode": lambda ids, skip_special_tokens: " ".join(words[i] for i in ids)}
-    )
-    env_spans = {SPAN_FIELD: [(5, 6, "tool", "a", False), (6, 8, "tool", "a", True), (9, 10, "user", None, True)]}
-    echo = EchoConfig(1.0, content_only=False, turn_information=True)
-    ids, mask = [0, 1, 2, 3, 4, 5, 4, 3, 3, 7], [1, 1, 1, 1, 1, 0, 0, 0, 1, 0]
-    weighed = weighted(env_spans, mask, echo, ids=ids, tokenizer=tokenizer)
-    assert [weight for _, weight in weighed] == [0.05, 0.05, 1.0]
-
-
 UNUSABLE = {
     "an error of the loop": ({ERROR: "cannot tell"}, [1, 0], "cannot tell"),
     "another agent loop": (

@@ -1,7 +1,5 @@
 """verl's asynchronous trainers with the term: what a run trains on is what plain transformers makes of it."""
 
-import copy
-import functools
 import pickle
 
 import pytest
@@ -9,7 +7,6 @@ import pytest
 pytest.importorskip("verl")
 
 import ray
-from hydra import compose, initialize_config_module
 from tensordict import NonTensorData, NonTensorStack
 from verl.experimental.separation.engine_workers import DetachActorWorker
 from verl.trainer.ppo.utils import Role
@@ -23,6 +20,7 @@ from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
 from support.bare_on_verl import bare
 from support.queue_on_verl import Store
 from support.recorded_on_verl import check_updates, recorded
+from support.verl_recipes import stock
 from wm_plugin.errors import UserError
 from wm_plugin.hosting.annealing import TurnBudget
 from wm_plugin.objectives import EchoConfig
@@ -39,16 +37,8 @@ HOSTS = {
 }
 
 
-@functools.cache
-def stock():
-    """verl's own config with the Hydra group on top, as a user composes it."""
-    with initialize_config_module("verl.trainer.config", version_base=None):
-        start = ["hydra.searchpath=[pkg://wm_plugin.recipes.verl]", "+wm=echo"]
-        return compose("ppo_trainer", [*start, "actor_rollout_ref.model.path=Qwen/Qwen3-4B"])
-
-
 def configured(mode="world_model", **values):
-    config = copy.deepcopy(stock())  # composing takes most of a second
+    config = stock("actor_rollout_ref.model.path=Qwen/Qwen3-4B")
     config.trainer.v1.trainer_mode = mode
     config.wm.update(values)
     return config

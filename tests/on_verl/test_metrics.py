@@ -5,13 +5,13 @@ import pytest
 pytest.importorskip("verl")
 
 import torch
-from hydra import compose, initialize_config_module
 from transfer_queue import KVBatchMeta
 from verl.utils import tensordict_utils as tu
 
 from support import on_verl
 from support.bare_on_verl import bare
 from support.on_verl import TOOLS, make_batch, make_rollouts, make_worker, policy_loss, with_term
+from support.verl_recipes import stock
 from wm_plugin import EchoConfig
 from wm_plugin.errors import UserError
 from wm_plugin.objectives.empty_batches import EmptyBatchMonitor, Tally
@@ -118,9 +118,8 @@ class Workers:
 
 def step(worker, echo, rollouts=ROLLOUTS, mini=8, silence=None, total=9, updates=1):
     """The metrics of the trainer's `_update_actor`."""
-    with initialize_config_module("verl.trainer.config", version_base=None):
-        overrides = [f"actor_rollout_ref.actor.ppo_mini_batch_size={mini}", "actor_rollout_ref.rollout.n=1"]
-        config = compose("ppo_trainer", overrides)
+    overrides = [f"actor_rollout_ref.actor.ppo_mini_batch_size={mini}", "actor_rollout_ref.rollout.n=1"]
+    config = stock(*overrides, groups=None)
     trainer = bare(
         echo,
         config=config,

@@ -1,7 +1,6 @@
 """Rewards in verl: through its own loading by config, its own managers and, once, its own Ray actors."""
 
 import asyncio
-import copy
 import functools
 import itertools
 import os
@@ -18,7 +17,6 @@ pytest.importorskip("verl")
 
 import numpy as np
 import torch
-from hydra import compose, initialize_config_module
 from hypothesis import given
 from hypothesis import strategies as st
 from tensordict import TensorDict
@@ -29,6 +27,7 @@ from verl.trainer.ppo.reward import load_reward_manager
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
 from support.openai_server import FAULTS, OpenAIServer, every
+from support.verl_recipes import stock
 from wm_plugin.errors import UserError
 from wm_plugin.lab.tiny.policy import make_tokenizer
 from wm_plugin.rewards.hosted import HostedReward, RewardError
@@ -132,23 +131,8 @@ def trajectory(text, target="target", *, padding=0, after=(), **fields):
     return DataProto(TensorDict(tensors, batch_size=1), fields_of(**row))
 
 
-@functools.cache
-def _composed(*overrides):
-    with initialize_config_module("verl.trainer.config", version_base=None):
-        return compose("ppo_trainer", ["hydra.searchpath=[pkg://wm_plugin.recipes.verl]", *overrides])
-
-
-def composed(*overrides):
-    return copy.deepcopy(_composed("+wm=echo", *overrides))
-
-
-def composed_reward(*overrides):
-    """With the group `wm=reward` alone, which names the manager."""
-    return copy.deepcopy(_composed("+wm=reward", *overrides))
-
-
 def make_manager(reward, **wm):
-    config = composed(*MANAGER)
+    config = stock(*MANAGER)
     config.wm.update(reward=reward if isinstance(reward, (str, dict)) else named(reward), **wm)
     return load_reward_manager(config, TOKENIZER)
 
@@ -176,13 +160,13 @@ def run_manager(manager, *rows):
 
 def test_verl_finds_the_manager_by_config():
     spec = f'wm.reward={{path:"{named(Model)}",kwargs:{{scale:0.5}}}}'
-    manager = load_reward_manager(composed(*MANAGER, spec, "wm.reward_batch=4", "wm.reward_wait_ms=0"), TOKENIZER)
+    manager = load_reward_manager(stock(*MANAGER, spec, "wm.reward_batch=4", "wm.reward_wait_ms=0"), TOKENIZER)
     assert type(manager) is BatchedRewardManager
     assert (manager.batcher.batch, manager.batcher.wait, manager.batcher.reward.function.scale) == (4, 0.0, 0.5)
     [result] = run_manager(manager, trajectory("abc", "abd"))
     score = 0.5 * score_of("abc", "abd")
     assert result == {"reward_score": score, "reward_extra_info": {"acc": score, "reward_batch_size": 1}}
-    config = composed(*MANAGER)
+    config = stock(*MANAGER)
     config.wm = {"reward": named(plain)}  # a path alone, and without the group of ours
     manager = load_reward_manager(config, TOKENIZER)
     assert (manager.batcher.batch, manager.batcher.wait) == (32, 0.02)
@@ -193,12 +177,12 @@ def test_a_reward_of_ours_by_its_name_and_beside_the_objective():
     [result] = run_manager(make_manager({"path": "rouge", "kwargs": {"tag": ""}}), trajectory("a x y", "a b c"))
     assert result["reward_score"] == pytest.approx(1 / 3)  # of the three words of each, one is the same
     fields = ("path=rouge", "kwargs.variant=rouge1", "kwargs.tag=next_state")
-    config = composed_reward(*(f"+wm.reward.{field}" for field in fields))
+    config = stock(*(f"+wm.reward.{field}" for field in fields), groups="reward")
     assert load_reward_manager(config, TOKENIZER).batcher.reward.function.variant == "rouge1"
     assert (config.reward.num_workers, "coeff" in config.wm) == (1, False)  # and verl's trainer is as it was
     assert config.trainer.v1.trainer_mode == "sync"
     for groups in ("echo,reward", "reward,echo"):
-        config = copy.deepcopy(_composed(f"+wm=[{groups}]", ROUGE))
+        config = stock(ROUGE, groups=f"[{groups}]")
         assert config.wm.coeff == 0.05
         assert load_reward_manager(config, TOKENIZER).batcher.reward.function.tag == "next_state"
 
@@ -219,7 +203,7 @@ def test_a_reward_of_ours_by_its_name_and_beside_the_objective():
 def test_settings_that_do_not_fit_are_refused_at_the_start(override, message):
     overrides = [f"wm.reward={named(plain)}", override]
     with pytest.raises(UserError, match=message):
-        load_reward_manager(composed(*MANAGER, *overrides), TOKENIZER)
+        load_reward_manager(stock(*MANAGER, *overrides), TOKENIZER)
 
 
 @pytest.mark.parametrize(
@@ -232,7 +216,7 @@ def test_settings_that_do_not_fit_are_refused_at_the_start(override, message):
 )
 def test_a_reward_that_cannot_be_stops_the_run_before_it_starts(overrides, message):
     with pytest.raises(UserError, match=message):
-        check_config(composed_reward(*overrides))
+        check_config(stock(*overrides, groups="reward"))
 
 
 @pytest.mark.parametrize(
@@ -249,17 +233,17 @@ def test_a_reward_that_cannot_be_stops_the_run_before_it_starts(overrides, messa
     ],
 )
 def test_what_only_verls_own_sampler_does_is_refused_beside_ours(setting, message):
-    check_config(composed_reward(ROUGE))
+    check_config(stock(ROUGE, groups="reward"))
     with pytest.raises(UserError, match=message):
-        check_config(composed_reward(ROUGE, setting))
-    check_config(composed_reward(ROUGE, setting, "trainer.v1.sampler.custom_sampler.path=null"))
+        check_config(stock(ROUGE, setting, groups="reward"))
+    check_config(stock(ROUGE, setting, "trainer.v1.sampler.custom_sampler.path=null", groups="reward"))
 
 
 def naive(reward_kwargs, *rows):
     """verl's manager with our function, made inside the loop that it keeps."""
 
     async def both():
-        config = composed(*FUNCTION, f"+reward.custom_reward_function.reward_kwargs={reward_kwargs}")
+        config = stock(*FUNCTION, f"+reward.custom_reward_function.reward_kwargs={reward_kwargs}")
         manager = load_reward_manager(config, TOKENIZER)
         assert type(manager) is NaiveRewardManager
         return await asyncio.gather(*map(manager.run_single, rows), return_exceptions=True)
@@ -545,10 +529,11 @@ def tagged_text(text):
 
 
 def test_figures_of_a_call_come_with_each_of_its_rows():
-    config = composed_reward(
+    config = stock(
         "wm.reward={path: rwml, kwargs: {model: unused, base_url: 'http://localhost:1/v1', tag: next_state}}",
         "wm.reward_batch=4",
         "wm.reward_wait_ms=5000",
+        groups="reward",
     )
     texts = [tagged_text("a b c"), tagged_text("x y z"), "no tags", "nor here"]
     rows = [trajectory(text, "a b c", extra_info={"observer": "tool"}) for text in texts]
@@ -612,7 +597,7 @@ def test_a_judge_that_fails_too_often_is_not_asked_again():
 
 
 def test_verl_makes_the_sampler_by_config():
-    config = composed_reward()
+    config = stock(groups="reward")
     trainer = types.SimpleNamespace(config=config, trainer_mode="sync", _add_prompts_to_generate=None)
     assert type(PPOTrainer._build_replay_buffer(trainer)) is RewardReplayBuffer
     for mode in ("separate_async", "colocate_async"):
@@ -630,7 +615,7 @@ class OfVerl(types.SimpleNamespace):
 
 def test_a_reward_that_scores_nothing_is_warned_of_and_fails_the_run_at_its_last_step(caplog):
     none, dead = {"wm/rouge/no_prediction": 1.0}, {"wm/judge/failure_share": 1.0}
-    trainer = OfVerl(config=composed_reward(ROUGE))
+    trainer = OfVerl(config=stock(ROUGE, groups="reward"))
     sampler = PPOTrainer._build_replay_buffer(trainer)
     for number in (1, 2, 3):
         sampler._watch(none, sampler.refill_fn.__self__, number)
@@ -642,7 +627,7 @@ def test_a_reward_that_scores_nothing_is_warned_of_and_fails_the_run_at_its_last
     with pytest.raises(UserError, match="reward judge scored nothing in any batch"):
         PPOTrainer._build_replay_buffer(trainer)._watch(dead, trainer, 4)
     PPOTrainer._build_replay_buffer(trainer)._watch(none, trainer, 4)  # shorter than silent_batches: a warning
-    trainer = OfVerl(config=composed_reward(ROUGE, "+wm.on_silence=stop", "+wm.silent_batches=1"))
+    trainer = OfVerl(config=stock(ROUGE, "+wm.on_silence=stop", "+wm.silent_batches=1", groups="reward"))
     with pytest.raises(UserError, match=r"on_silence is stop"):
         PPOTrainer._build_replay_buffer(trainer)._watch(none, trainer, 1)
 
@@ -657,7 +642,7 @@ def test_batches_form_in_verls_reward_worker(tmp_path):
 
     here = Path(__file__)
     TOKENIZER.save_pretrained(tmp_path)
-    config = composed(*MANAGER, "reward.num_workers=1", f"actor_rollout_ref.model.path={tmp_path}")
+    config = stock(*MANAGER, "reward.num_workers=1", f"actor_rollout_ref.model.path={tmp_path}")
     config.wm.reward = {"path": f"{here.stem}:Model", "kwargs": {"seconds": 0.05}}
     search = os.pathsep.join([str(here.parent), str(here.parents[1]), os.environ.get("PYTHONPATH", "")])
     ray.init(

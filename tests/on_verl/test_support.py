@@ -15,7 +15,6 @@ import pytest
 pytest.importorskip("verl")
 
 import yaml
-from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf, open_dict
 from verl.experimental.agent_loop.tool_agent_loop import ToolAgentLoop
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
@@ -24,6 +23,8 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
 
 from support.upstream import taken_from_host
+from support.verl_recipes import composed
+from support.verl_recipes import stock as composed_stock
 from wm_plugin.errors import UserError
 from wm_plugin.hosting.annealing import TurnBudget
 from wm_plugin.hosting.hooks import Hook
@@ -61,16 +62,9 @@ class BareEnvironment:
         return "It stays shut."
 
 
-def stock(*overrides):
-    """verl's own config with the Hydra group on top, as a user composes it."""
-    return stock_of("echo", *overrides)
-
-
-def stock_of(groups, *overrides):
-    with initialize_config_module("verl.trainer.config", version_base=None):
-        start = ["hydra.searchpath=[pkg://wm_plugin.recipes.verl]", f"+wm={groups}", "wm.coeff=0.05"]
-        start.append(f"{MODEL}.path=Qwen/Qwen3-4B")  # verl's own default is a folder
-        return compose("ppo_trainer", [*start, *overrides])
+def stock(*overrides, groups="echo"):
+    """With a model, since verl's own default is a folder."""
+    return composed_stock("wm.coeff=0.05", f"{MODEL}.path=Qwen/Qwen3-4B", *overrides, groups=groups)
 
 
 @pytest.mark.parametrize("hook", support.HOOKS, ids=str)
@@ -289,7 +283,7 @@ def test_what_may_be_in_order_is_left_alone(case, tmp_path):
 
 def test_an_environment_without_a_reward_may_have_one_of_ours():
     assert support.check_config(
-        stock_of("[echo,reward]", f"wm.environment={BARE}", "wm.reward={path: exact, kwargs: {tag: answer}}")
+        stock(f"wm.environment={BARE}", "wm.reward={path: exact, kwargs: {tag: answer}}", groups="[echo,reward]")
     )
 
 
@@ -406,8 +400,7 @@ def test_a_processor_of_images_and_a_slow_tokenizer_are_refused(fast, processor,
 
 def test_a_group_that_hydra_did_not_find_is_named():
     for override, value in (("+wm=echo", "'echo'"), ("+wm=[echo,reward]", r"\['echo', 'reward'\]")):
-        with initialize_config_module("verl.trainer.config", version_base=None):
-            config = compose("ppo_trainer", [override])
+        config = composed("ppo_trainer", override, module="verl.trainer.config")
         message = (
             rf"wm is {value}, a plain value: Hydra does not find our groups without 'hydra.searchpath=\[pkg://wm_pl"
         )

@@ -1,15 +1,12 @@
 """The scores of a file's rows on verl, whose policy says what a test wants: as its dataset reads and its loop hands them over."""
 
 import asyncio
-import copy
-import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 from tensordict import TensorDict
 from verl import DataProto
@@ -17,15 +14,10 @@ from verl.trainer.ppo.reward import load_reward_manager
 from verl.utils.dataset.rl_dataset import RLHFDataset
 
 from support.agreement import read_tokenizer
+from support.verl_recipes import stock
 
 TOKENIZER = read_tokenizer()  # of bytes: any text comes out as it went in
 WAYS = ("manager", "function")
-
-
-@functools.cache
-def _stock() -> Any:
-    with initialize_config_module("verl.trainer.config", version_base=None):
-        return compose("ppo_trainer", ["hydra.searchpath=[pkg://wm_plugin.recipes.verl]", "+wm=reward"])
 
 
 def _items(path: Path, say: Callable[[str], str]) -> Iterator[DataProto]:
@@ -44,7 +36,7 @@ def score(
     spec: dict[str, Any], path: Path, say: Callable[[str], str], way: str
 ) -> tuple[list[str], list[float], dict[str, float]]:
     """The targets of the rows, the score of what is said of each, and the figures of the first."""
-    config = copy.deepcopy(_stock())
+    config = stock(groups="reward")
     if way == "manager":
         config.wm.reward = spec
     else:

@@ -4,6 +4,7 @@ From the same fields come a config file's validation, TRL's `echo_*` fields, ver
 in the docs. A value that does not fit is one line: the field, the value, and what to write instead.
 """
 
+import copy
 import types
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self, Union, dataclass_transform, get_args, get_origin
@@ -52,6 +53,13 @@ def option(help: str, *, default: Any = ..., write: str = "", **bounds: Any) -> 
         bounds: pydantic's, such as `ge=0`.
     """
     return Field(default, description=help, json_schema_extra={"write": write} if write else None, **bounds)
+
+
+def default(model: "type[Options]", name: str, value: Any) -> Any:
+    """A field of a model with another default, for a subclass."""
+    field = copy.copy(model.model_fields[name])
+    field.default = value
+    return field
 
 
 @dataclass_transform(kw_only_default=False, field_specifiers=(option, Field))

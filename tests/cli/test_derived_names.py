@@ -166,7 +166,7 @@ RUNS = {
 
 def _expand(rows):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("wm_plugin.data.readers.read", lambda _: iter(list(rows)[:0]))
+        patch.setattr("wm_plugin.cli.data.expand.read", lambda _: iter(list(rows)[:0]))
         expand("good.jsonl", out=Path("x.jsonl"), validation_share=0.5)
 
 

@@ -161,15 +161,14 @@ def selections():
 def choose(rows: dict[str, Row], echo: EchoConfig, tokenizer) -> dict[str, Any]:
     """What the trainer makes of a batch of these rows: of each its runs of tokens that count, and its share of N."""
     config = {"data": {"max_response_length": selection.LIMIT}}
-    trainer = bare(echo, config=config, tokenizer=tokenizer, _wm_tools=sorted(echo.tool_names or ()))
-    spans = trainer._weighted_spans(list(rows.values()))
-    trainer._learn_tool_names(list(rows.values()), spans)
-    columns = make_columns(spans, list(rows.values()), trainer._wm_tools, echo)
+    trainer = bare(echo, config=config, tokenizer=tokenizer, tools=sorted(echo.tool_names or ()))
+    ((one, spans),) = trainer._weighted_spans(list(rows.values()))
+    columns = make_columns(one, spans, list(rows.values()))
     chosen = {}
     for name, weights, numbers, count in zip(
         rows, columns[WEIGHTS].unbind(), columns[TOOL_IDS].unbind(), columns[COUNTS], strict=True
     ):
-        row_tools = selection.names_of(numbers.tolist(), trainer._wm_tools)
+        row_tools = selection.names_of(numbers.tolist(), one.tools)
         chosen[name] = selection.selected(name, weights.tolist(), row_tools, int(count))
     return chosen
 

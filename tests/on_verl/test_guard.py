@@ -14,6 +14,7 @@ from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from support.bare_on_verl import bare
 from wm_plugin.errors import UserError
 from wm_plugin.objectives import EchoConfig, Span
+from wm_plugin.objectives.empty_batches import Tally
 from wm_plugin.objectives.guard import GuardConfig
 from wm_plugin.tokens.spans import Origin
 from wm_plugin.verl import trainer as trainer_module
@@ -94,8 +95,6 @@ def made(monkeypatch, mode, guard=None, folder=None, **fields):
     places = {"default_local_dir": str(folder), "resume_mode": "auto"}
     config = {"actor_rollout_ref": {"rollout": {"temperature": 1.0}}, "trainer": places}
     ours = bare(EchoConfig(1.0, guard=guard), kind, config=config, wm=fields, total_training_steps=99)
-    if guard is not None:
-        ours._wm_guard = trainer_module.Guard(ours._wm.objective.guard)
 
     def noted(name):
         return lambda *_, **__: calls.append(name)
@@ -153,15 +152,15 @@ def update(monkeypatch, ours, nll, entropy):
     batch = SimpleNamespace(extra_info={}, keys=["a"])
 
     def host(self, batch, metrics):
-        sums = [nll * 10, 10.0, 10.0, 0.0, 0.0, 10.0, *[0.0] * 2 * (len(self._wm_tools) + 1)]
+        sums = [nll * 10, 10.0, 10.0, 0.0, 0.0, 10.0, *[0.0] * 2 * (len(self._wm_running[0].tools) + 1)]
         metrics |= {f"actor/{SUMS}/{index}": value for index, value in enumerate(sums)}
         metrics |= {f"actor/{SUMS}/silent": 0.0, "actor/entropy": entropy}
         return batch
 
     monkeypatch.setattr(trainer_base.PPOTrainer, "_update_actor", host)
     ours._check_counts = lambda *_: None
-    ours._wm_tally, ours._wm_selected = SimpleNamespace(environment=10), 10
-    ours._wm_silence = SimpleNamespace(record=lambda **_: False)
+    ours._wm_running[0].tallies.append(Tally(environment=10))
+    ours._wm_selected = {"": 10}
     metrics = {}
     ours._update_actor(batch, metrics)
     assert metrics["echo/coeff"] == batch.extra_info[COEFF]
@@ -192,7 +191,7 @@ def test_it_lowers_the_coefficient_of_the_next_update_and_survives_a_resume(monk
     assert metrics["echo/guard/multiplier"] == 0.5
     queue.nll = [4.0, 4.0, 2.0]
     again._validate()
-    assert again._wm_guard.state_dict() == ours._wm_guard.state_dict()
+    assert again._wm_running[0].guard.state_dict() == ours._wm_running[0].guard.state_dict()
     assert "it starts anew" not in caplog.text
     other, _, _ = made(monkeypatch, "world_model", {"k": 2}, tmp_path)
     other.global_steps = 2

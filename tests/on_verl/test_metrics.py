@@ -127,11 +127,12 @@ def step(worker, echo, rollouts=ROLLOUTS, mini=8, silence=None, total=9, updates
         total_training_steps=total,
         parameter_sync_step=updates,
         actor_rollout_wg=Workers(worker, rollouts, echo),
-        _wm_tools=on_verl.tool_names(echo),
-        _wm_silence=silence or EmptyBatchMonitor(echo),
-        _wm_tally=Tally(environment=sum(rollout.mask.count(0) for rollout in rollouts)),
-        _wm_selected=int(make_batch(rollouts, echo)[COUNTS].sum()),
+        tools=on_verl.tool_names(echo),
+        _wm_selected={"": int(make_batch(rollouts, echo)[COUNTS].sum())},
     )
+    (one,) = trainer._wm_running
+    one.monitor = silence or one.monitor
+    one.tallies.append(Tally(environment=sum(rollout.mask.count(0) for rollout in rollouts)))
     keys = [f"{row}_0_0" for row in range(len(rollouts))]
     metrics = {}
     trainer._update_actor(KVBatchMeta(keys=keys, tags=[{}] * len(keys), partition_id="train", extra_info={}), metrics)

@@ -17,6 +17,7 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils.dataset.rl_dataset import RLHFDataset
 
 from support.bare_on_verl import bare
+from support.on_verl import running
 from support.queue_on_verl import Store
 from wm_plugin.errors import UserError
 from wm_plugin.hosting.annealing import TurnBudget
@@ -26,7 +27,13 @@ from wm_plugin.objectives.metrics import LEARNT, LEARNT_LENGTH
 from wm_plugin.tokens.spans import OTHER, SPAN_FIELD, Origin
 from wm_plugin.verl import trainer as trainer_module
 from wm_plugin.verl.names import AGENT_NAME, COUNTS, ERROR, ORIGINS, RESULTS, TOOL_IDS, TOOLS, WEIGHTS
-from wm_plugin.verl.trainer import Row, WorldModelColocateAsyncTrainer, WorldModelTrainer, make_columns
+from wm_plugin.verl.trainer import (
+    Row,
+    WorldModelColocateAsyncTrainer,
+    WorldModelTrainer,
+    _learn_tool_names,
+    make_columns,
+)
 
 SPANS = [
     [(Span(1, 3, "tool", "a", True), 0.5), (Span(3, 4, "tool", "a", False), 0.0), (Span(5, 6, "tool", "b", True), 1.0)],
@@ -44,7 +51,7 @@ ROWS = [make_row([1, 0, 0, 0, 1, 0]), make_row([1]), make_row([0, 0, 1])]
 
 
 def test_columns_by_hand():
-    columns = make_columns(SPANS, ROWS, ["a", "b"], EchoConfig())
+    columns = make_columns(running(EchoConfig(), ["a", "b"]), SPANS, ROWS)
     weights, tool_ids = (columns[name].unbind() for name in (WEIGHTS, TOOL_IDS))
     assert [row.tolist() for row in weights] == [[0, 0.5, 0.5, 0, 0, 1], [0], [1, 1, 0]]
     assert [row.tolist() for row in tool_ids] == [[0, 1, 1, 0, 0, 2], [0], [OTHER, 0, 0]]
@@ -54,11 +61,11 @@ def test_columns_by_hand():
 
 def test_counts_of_every_environment_token():
     """Those that a user's spans leave out too, and none of a padding row."""
-    config = EchoConfig(normalization="observation_tokens")
-    assert make_columns(SPANS, ROWS, [], config)[COUNTS].tolist() == [[4], [0], [2]]
-    assert make_columns([[], [], []], ROWS, [], config)[COUNTS].tolist() == [[4], [0], [2]]
+    one = running(EchoConfig(normalization="observation_tokens"))
+    assert make_columns(one, SPANS, ROWS)[COUNTS].tolist() == [[4], [0], [2]]
+    assert make_columns(one, [[], [], []], ROWS)[COUNTS].tolist() == [[4], [0], [2]]
     padding = [row._replace(padding=True) for row in ROWS]
-    assert make_columns([[], [], []], padding, [], config)[COUNTS].tolist() == [[0], [0], [0]]
+    assert make_columns(one, [[], [], []], padding)[COUNTS].tolist() == [[0], [0], [0]]
 
 
 weighed_spans = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4), st.sampled_from([0.0, 0.5, 1.0])), max_size=5)
@@ -75,7 +82,7 @@ def test_a_rows_count_is_that_of_its_weights(drawn):
             position += gap + length
         spans.append(weighed)
         rows.append(make_row([0] * position + [1]))
-    columns = make_columns(spans, rows, ["a"], EchoConfig())
+    columns = make_columns(running(EchoConfig(), ["a"]), spans, rows)
     assert [len(row) for row in columns[WEIGHTS].unbind()] == [len(row.ids) for row in rows]
     for row, count, weighed in zip(columns[WEIGHTS].unbind(), columns[COUNTS], spans, strict=True):
         assert torch.count_nonzero(row) == count == sum(span.end - span.start for span, weight in weighed if weight)
@@ -84,7 +91,7 @@ def test_a_rows_count_is_that_of_its_weights(drawn):
 def trainer(echo=None, *, limit=100, **attributes):
     ref = {"actor": {"ppo_mini_batch_size": 2}, "rollout": {"n": 2, "multi_turn": {"max_tool_response_length": 256}}}
     config = {"actor_rollout_ref": ref, "data": {"max_response_length": limit}}
-    return bare(echo, config=config, **{"_wm_expected": 8, "_wm_selected": 60, **attributes})
+    return bare(echo, config=config, **{"_wm_expected": 8, **attributes})
 
 
 def lost(sessions, echo=None, *, keys=None, **wm):
@@ -119,14 +126,14 @@ def test_at_coefficient_0_only_our_environments_stop_it(environment, caplog):
 
 
 def test_the_workers_count_must_be_the_trainers():
-    trainer()._check_counts(30.0, 8)  # 8 rows in updates of 4
+    trainer()._check_counts(30.0, 60, 8)  # 8 rows in updates of 4
     for counted in (60.0, 29.0):
         with pytest.raises(
             RuntimeError, match=f"the workers saw {counted} environment tokens an update, the trainer wrote 30.0"
         ):
-            trainer()._check_counts(counted, 8)
+            trainer()._check_counts(counted, 60, 8)
     with pytest.raises(RuntimeError, match="reported nothing of the world-model term"):
-        trainer()._check_counts(None, 8)
+        trainer()._check_counts(None, 60, 8)
 
 
 END, PAD = 7, 8
@@ -135,7 +142,8 @@ TOKENIZER = SimpleNamespace(eos_token_id=END, pad_token_id=PAD, name_or_path="/n
 
 def weighted(extra, mask, echo=None, *, padding=False, ids=None, **attributes):
     ours = trainer(echo, **{"tokenizer": TOKENIZER, **attributes})
-    return ours._weighted_spans([make_row(mask, extra, ids=ids, padding=padding)])[0]
+    ((_, (spans,)),) = ours._weighted_spans([make_row(mask, extra, ids=ids, padding=padding)])
+    return spans
 
 
 def test_spans_of_our_loop_and_of_others():
@@ -172,7 +180,7 @@ def test_groups_without_reward_variance_can_be_dropped():
         for uid, reward, padding in (("p", 1, False), ("p", 1, False), ("q", 0, False), ("q", 1, False), ("p", 5, True))
     ]
     for drop, weights in (("drop", [0, 0, 1, 1]), ("refill", [0, 0, 1, 1]), ("keep", [1, 1, 1, 1])):
-        spans = trainer(EchoConfig(1.0, zero_variance_groups=drop))._weighted_spans(rows)
+        ((_, spans),) = trainer(EchoConfig(1.0, zero_variance_groups=drop))._weighted_spans(rows)
         assert [row[0][1] for row in spans[:4]] == weights
         assert spans[4] == []
 
@@ -277,25 +285,25 @@ def test_a_datasets_column_of_agent_loops_is_named_where_there_is_one():
 
 def test_names_are_learned_and_keep_their_numbers():
     for tools, known in ((None, ["b", "a", "c"]), (["b"], ["b"])):
-        ours = trainer(EchoConfig(1.0, tools=tools), _wm_tools=["b"])
-        ours._learn_tool_names(ROWS, SPANS)
-        assert ours._wm_tools == known
+        one = running(EchoConfig(1.0, tools=tools), ["b"])
+        _learn_tool_names(one, ROWS, SPANS)
+        assert one.tools == known
 
 
 def test_names_that_a_policy_invents_are_not_learned():
     """Our loop says which tools there are; another's spans are all that is known, and are bounded."""
-    ours = trainer()
+    one = running(EchoConfig(1.0))
     declared = make_row([0, 0], {TOOLS: ["look", "move"], ORIGINS: []})
     for step in range(50):
         invented = [[(Span(n, n + 1, "tool", f"made up {step} {n}", True), 1.0) for n in range(2)]]
-        ours._learn_tool_names([declared], invented)
-    assert ours._wm_tools == ["look", "move"]
+        _learn_tool_names(one, [declared], invented)
+    assert one.tools == ["look", "move"]
     for step in range(200):
         row, name = make_row([0], {SPAN_FIELD: []}), f"{step}" + "x" * (step % 2) * 100
-        ours._learn_tool_names([row], [[(Span(0, 1, "tool", name, True), 1.0)]])
-    assert ours._wm_tools[:2] == ["look", "move"]
-    assert len(ours._wm_tools) == LEARNT
-    assert max(map(len, ours._wm_tools)) < LEARNT_LENGTH
+        _learn_tool_names(one, [row], [[(Span(0, 1, "tool", name, True), 1.0)]])
+    assert one.tools[:2] == ["look", "move"]
+    assert len(one.tools) == LEARNT
+    assert max(map(len, one.tools)) < LEARNT_LENGTH
 
 
 def test_what_became_of_the_tokens_of_a_step_is_counted():
@@ -303,11 +311,11 @@ def test_what_became_of_the_tokens_of_a_step_is_counted():
     extra = {ORIGINS: [origin.pack() for origin in origins]}
     ours = trainer(EchoConfig(1.0, roles=["user"]))
     rows = [make_row([1, 0, 0, 0], extra), make_row([1, 0, 0, 0], extra, padding=True)]
-    ours._weighted_spans(rows)
-    assert ours._wm_tally == Tally(environment=3, left_out=Counter({("roles", "tool"): 3}))
+    ((one, _),) = ours._weighted_spans(rows)
+    assert list(one.tallies) == [Tally(environment=3, left_out=Counter({("roles", "tool"): 3}))]
     rows = [make_row([1, 1], {ORIGINS: [], RESULTS: [2, 0]}), make_row([1, 0, 0, 0], {**extra, RESULTS: [1, 0]})]
-    ours._weighted_spans(rows)
-    assert ours._wm_tally.unanswered == 2
+    ((one, _),) = ours._weighted_spans(rows)
+    assert [tally.unanswered for tally in one.tallies] == [2]
 
 
 def episodes(*turns):

@@ -21,7 +21,6 @@ from support.bare_on_verl import bare
 from support.on_verl import Rollout, make_batch, make_worker, policy_loss, with_term
 from wm_plugin import EchoConfig
 from wm_plugin.objectives import Span
-from wm_plugin.objectives.metrics import figures
 from wm_plugin.objectives.weigh import weigh
 from wm_plugin.tokens.spans import SPAN_FIELD, Origin
 from wm_plugin.verl.agent_loop import WorldModelToolAgentLoop
@@ -143,7 +142,7 @@ def test_the_same_objective(worker, stock, fixture, tokenizer, name):
     rollouts, spans = rows_of(fixture, play(tokenizer, OBJECTIVES[name]), echo)
     tools = sorted(echo.tool_names or ("run_code", "lookup_doc"))
     after = updated(worker, with_term(policy_loss(), echo), make_batch(rollouts, echo, spans=spans, tools=tools), old)
-    found = figures(after.sums, tools, steps=1, coeff=echo.coeff, silent=0.0, config=echo)
+    found = echo.figures(after.sums, tools, steps=1, coeff=echo.coeff, silent=0.0)
     found = {key.removeprefix("echo/"): value for key, value in found.items()}
     found["gradient"] = describe(after.gradients[0] - before.gradients[0])
     assert_agree(found, fixture["figures"][name])

@@ -140,13 +140,7 @@ def collect(
 
 
 def episodes(
-    world: World,
-    rows: Sequence[Row],
-    player: Player,
-    folder: str | Path,
-    *,
-    shard_size: int = 64,
-    watch: Any = iter,
+    world: World, rows: Sequence[Row], player: Player, folder: str | Path, *, shard_size: int = 64, watch: Any = iter
 ) -> Iterator[Trajectory | Reject]:
     """What `collect` writes, one by one. A shard is played when its first episode is asked for, unless it is in the folder.
 

@@ -171,11 +171,7 @@ class _Local:
     def _predictor(self, model: Any, tokenizer: Any, temperature: float) -> LocalPredictor:
         config = self._config
         return LocalPredictor(
-            model,
-            tokenizer,
-            temperature=temperature,
-            max_new_tokens=config.max_tokens,
-            batch_size=config.concurrency,
+            model, tokenizer, temperature=temperature, max_new_tokens=config.max_tokens, batch_size=config.concurrency
         )
 
     @property

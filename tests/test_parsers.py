@@ -18,10 +18,10 @@ ALLOWED = {
     "untrusted.py": "the place for text that others wrote",
     "data/files.py": "documents as streams; each value is checked for its depth",
     "data/readers/tau2.py": "documents as streams",
-    "data/plain_yaml.py": "nothing but texts, lists and mappings",
+    "data/contexts.py": "YAML of texts, lists and mappings",
+    "runtime/texts.py": CONFIG,
     "lab/evaluation/published.py": "code of a benchmark's checkout, read as data: what is no constant is one line",
     "cli/support.py": CONFIG,
-    "data/prompts/file.py": CONFIG,
     "lab/evaluation/yaml_file.py": CONFIG,
     "hosting/config_file.py": CONFIG,
     "lab/pipelines/file.py": CONFIG,
@@ -35,9 +35,7 @@ ALLOWED = {
     "lab/agents/synthesize.py": OURS,
     "runtime/sandbox.py": OURS,
     "worlds/docs/pages.py": OURS,
-    "worlds/forth/__init__.py": OURS,
-    "worlds/shop/goods.py": OURS,
-    "worlds/sql/databases.py": OURS,
+    "worlds/kit/described.py": OURS,
 }
 
 

@@ -190,15 +190,6 @@ def test_an_oracle_knows_nothing_of_an_episode_that_comes_out_differently():
     assert counts(played) == {"checks": 1, "refused": 1, "spent": 0, "unanswered": 1}
 
 
-def test_where_the_world_model_errs_the_real_world_decides():
-    with OpenAIServer(always) as server:
-        played = play(made(server)(), opened())
-    assert (texts(played), played.success) == (["It is locked. The episode is over."], False)
-    with OpenAIServer(never) as server:
-        played = play(made(server)(), turned(CODE), opened())
-    assert (texts(played)[-1], played.success) == (REFUSAL, False)
-
-
 @pytest.mark.parametrize("prompt", [None, [{"role": "system", "content": "Open it."}, {"role": "user", "content": ""}]])
 def test_questions_are_those_of_a_simulated_world_without_what_was_refused(prompt):
     with OpenAIServer(knows) as server:
@@ -532,11 +523,6 @@ def test_a_world_that_does_not_fit_is_refused(world, settings, message):
     with pytest.raises(UserError) as error:
         verified(world, {"world_model": MODEL, **settings})
     assert message in str(error.value)
-
-
-def test_the_refusal_is_a_setting():
-    with OpenAIServer(never) as server:
-        assert texts(play(made(server, refusal="No.")(), opened())) == ["No."]
 
 
 def test_a_config_is_read_from_a_file(tmp_path):

@@ -266,8 +266,8 @@ def test_what_a_killed_run_left_is_removed(wm, folder):
     assert sorted(os.listdir()) != before
     Path("rows.jsonl").write_text(json.dumps(ROW))
     longest = f"{'é' * 124}.jsonl"  # 254 bytes: the names of unfinished files are no longer
-    for out in ("x.jsonl", longest):
-        wm.text("data", "convert", "rows.jsonl", "--out", out, "--rejects", "r.jsonl")
+    for out in (["x.jsonl"], [longest, "--rejects", "r.jsonl"]):
+        wm.text("data", "convert", "rows.jsonl", "--out", *out)
     assert sorted(os.listdir()) == sorted([*before, "x.jsonl", longest])
 
 

@@ -37,7 +37,7 @@ FOLDERS = (
     *("lab forgetting", "eval lookahead", "eval one-step", "lab perplexity", "lab weights", "lab pipeline"),
 )
 # trainings of minutes, and what asks a model; what they write goes through the functions of `outputs`, whose tests are in
-# test_data_outputs.py
+# test_outputs.py of the data room
 TRAININGS = (
     *("demo", "train", "lab alternatives", "lab best"),
     *("lab context", "data easy", "lab reflect", "lab scenarios", "lab synthesize"),

@@ -121,7 +121,7 @@ bench-check: $(TRL)/.done
 
 ## what the term costs with a real model of 135M, on both hosts; half an hour on two cores that do nothing else
 bench-pretrained: $(TRL)/.done $(VERL)/.done
-	[ -e runs/smollm2_135m/config.json ] || $(TRL)/bin/python -m wm_plugin.lab.tiny.pretrained --out runs/smollm2_135m
+	[ -e runs/smollm2_135m/config.json ] || $(TRL)/bin/python -m wm_plugin.lab.tiny pretrained --out runs/smollm2_135m
 	$(TRL)/bin/python benchmarks/pretrained.py --model runs/smollm2_135m
 	$(VERL)/bin/python benchmarks/verl_step_time.py --model runs/smollm2_135m --repeats 12
 	$(VERL)/bin/python benchmarks/verl_whole_step.py --model runs/smollm2_135m
@@ -130,8 +130,8 @@ bench-pretrained: $(TRL)/.done $(VERL)/.done
 compat:
 	$(PYTHON) benchmarks/compat.py $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
 
-$(TRL)/.done: EXTRAS := demo,maze,sokoban,taxi,textworld,scienceworld,search,rules,server,embed,peft,pretrained,pipelines,dev
-$(VERL)/.done: EXTRAS := verl,maze,sokoban,taxi,textworld,scienceworld,search,rules,server,report,pretrained,pipelines,dev
+$(TRL)/.done: EXTRAS := demo,maze,sokoban,taxi,textworld,scienceworld,search,rules,server,embed,peft,pretrained,dev
+$(VERL)/.done: EXTRAS := verl,maze,sokoban,taxi,textworld,scienceworld,search,rules,server,report,pretrained,dev
 $(VERL)/.done: BELOW := and sys.version_info < (3, 13)
 # torch first: what comes after it would otherwise choose a build of its own
 $(TRL)/.done $(VERL)/.done: pyproject.toml $(CONSTRAINTS)

@@ -4,7 +4,7 @@ A step is the rollout (sampling, the world, finding the environment's tokens) an
 trainers have one model, whose weights do not change, and sample with the same random numbers. An untrained policy makes no call:
 its turns are sampled, at the cost that this has, and then replaced by queries. Writes benchmarks/results/pretrained.json.
 
-    python -m wm_plugin.lab.tiny.pretrained --out runs/smollm2_135m
+    python -m wm_plugin.lab.tiny pretrained --out runs/smollm2_135m
     python benchmarks/pretrained.py --model runs/smollm2_135m
 """
 
@@ -129,7 +129,7 @@ def ratios(ours: list[dict[str, float]], stock: list[dict[str, float]], part: st
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", required=True, help="folder that python -m wm_plugin.lab.tiny.pretrained wrote")
+    parser.add_argument("--model", required=True, help="folder that python -m wm_plugin.lab.tiny pretrained wrote")
     parser.add_argument("--repeats", type=int, default=12)
     parser.add_argument("--completions", type=int, default=4, help="of a step")
     parser.add_argument("--out", type=Path, default=RESULTS / "pretrained.json")

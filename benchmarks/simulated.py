@@ -68,7 +68,17 @@ def tiny_model(world: Path) -> Iterator[str]:
     with tempfile.TemporaryDirectory() as folder:
         note = Path(folder) / "url"
         code = f"import os, time; open({str(note)!r}, 'w').write(os.environ['WM_TINY_SERVER']); time.sleep(10**6)"
-        command = [sys.executable, "-m", "wm_plugin.lab.tiny.serve", "--model", str(world), sys.executable, "-c", code]
+        command = [
+            sys.executable,
+            "-m",
+            "wm_plugin.lab.tiny",
+            "serve",
+            "--model",
+            str(world),
+            sys.executable,
+            "-c",
+            code,
+        ]
         # a session of its own: its end is that of the command beside it, too
         serving = subprocess.Popen(command, start_new_session=True)
         try:

@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from wm_plugin.recipes.pipelines.verify_shop import MODEL, markdown
+
 from stamps import stamp
-from wm_plugin.lab.tiny.verify_table import MODEL, markdown
 from wmact import interval, verdict
 from wmact import markdown as rows_of
 

@@ -172,7 +172,7 @@ def seconds_of_columns(kind: str) -> float:
     seconds = []
     for _ in range(50):
         start = time.process_time()
-        make_columns([weigh(row, ECHO) for row in origins], rows, ["run_code"], ECHO)
+        make_columns(on_verl.running(ECHO, ["run_code"]), [weigh(row, ECHO) for row in origins], rows)
         seconds.append(time.process_time() - start)
     return statistics.median(seconds)
 
@@ -181,7 +181,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument(
-        "--model", type=Path, help="folder that python -m wm_plugin.lab.tiny.pretrained wrote; on a CPU"
+        "--model", type=Path, help="folder that python -m wm_plugin.lab.tiny pretrained wrote; on a CPU"
     )
     parser.add_argument("--repeats", type=int, default=40)
     parser.add_argument("--memory-of", choices=ARMS, help=argparse.SUPPRESS)

@@ -6,7 +6,7 @@ untrained policy makes no call: what it says is a script's, at the cost of sampl
 which is checked. Wall seconds, since a step is the work of many processes: the machine must do nothing else. Writes
 benchmarks/results/verl_whole_step.json. From .venv-verl:
 
-    python -m wm_plugin.lab.tiny.pretrained --out runs/smollm2_135m
+    python -m wm_plugin.lab.tiny pretrained --out runs/smollm2_135m
     python benchmarks/verl_whole_step.py --model runs/smollm2_135m
 """
 
@@ -42,7 +42,7 @@ SAME = ("response_length/mean", "prompt_length/mean", "num_turns/mean")  # of th
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--model", type=Path, required=True, help="folder that python -m wm_plugin.lab.tiny.pretrained wrote"
+        "--model", type=Path, required=True, help="folder that python -m wm_plugin.lab.tiny pretrained wrote"
     )
     parser.add_argument("--steps", type=int, default=6, help="of a run, of which the first does not count (default: 6)")
     parser.add_argument("--rounds", type=int, default=2, help="runs of each arm (default: 2)")

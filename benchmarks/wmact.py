@@ -45,12 +45,12 @@ from plans import (
     warm_start,
 )
 from stamps import stamp
+from wm_plugin.hosting.annealing import TurnBudget
 from wm_plugin.hosting.figures import summary
 from wm_plugin.lab.report import Report, write
 from wm_plugin.lab.report.chart import Curve, Series
 from wm_plugin.objectives import EchoConfig
 from wm_plugin.trl.trainer import WorldModelGRPOTrainer
-from wm_plugin.worlds.wrappers.annealing import TurnBudget
 from wm_plugin.worlds.wrappers.rewarded import rewarded
 
 RESULTS = Path(__file__).parent / "results" / "wmact.json"

@@ -11,7 +11,8 @@ _START = """# Recipes
 
 `recipes/HOST/run.sh NAME` makes what a recipe needs and trains it. `wm lab pipeline NAME` runs one of several steps
 ([pipelines](../docs/evaluation.md#pipelines)). Any other argument goes to the trainer and overrides the YAML;
-[launch.sh](launch.sh) lists those that both hosts share. Recipes for several GPUs generate with vLLM. Tiny recipes of verl run from a checkout.
+[launch.sh](launch.sh) lists those that both hosts share. Recipes for several GPUs generate with vLLM. Tiny recipes of verl
+run from a checkout.
 `python -m wm_plugin.recipes` makes this page from the recipes' files.
 
 | recipe | system | host | algorithm | needs | run here |

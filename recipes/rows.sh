@@ -89,13 +89,13 @@ needs_of_tiny_sft() {
   fi
   if [ "$name" = clone_sql_135m ]; then
     model=${model:-runs/smollm2_135m}
-    made "$model/config.json" python -m wm_plugin.lab.tiny.pretrained --out "$model" ${WEIGHTS:+--weights "$WEIGHTS"}
+    made "$model/config.json" python -m wm_plugin.lab.tiny pretrained --out "$model" ${WEIGHTS:+--weights "$WEIGHTS"}
     made "$out/expert.jsonl" wm env rollout sql --policy expert --count 400 --out "$out/expert.jsonl"
     made "$rows" build "$out/expert.jsonl" --as imitation --tokenizer "$model" --max-tokens 1024
     return
   fi
   tiny_policy $texts --random
-  made $texts/rollouts.jsonl python -m wm_plugin.lab.tiny.rollouts --out $texts/rollouts.jsonl --count 256
+  made $texts/rollouts.jsonl python -m wm_plugin.lab.tiny rollouts --out $texts/rollouts.jsonl --count 256
   [ ! -e "$rows" ] || return 0
   case $name in
     wm_sft_rwml_tiny) build $texts/rollouts.jsonl --as rwml-sft --tokenizer "$model" ;;
@@ -109,7 +109,7 @@ needs_of_tiny_sft() {
       ;;
     wm_sft_agentworld_tiny) # the best of three outputs of a server on localhost that guesses, by a judge there that compares words
       made "$out/one.jsonl" wm data expand $texts/rollouts.jsonl --turns one --out "$out/one.jsonl"
-      beside_wm=(python -m wm_plugin.lab.tiny.judge)
+      beside_wm=(python -m wm_plugin.lab.tiny judge)
       best "$out/one.jsonl" http://127.0.0.1:8399/v1 --server-model reasoner --prompts mcp --threshold 0.1 --tokenizer "$model" \
         --max-tokens 4096
       beside_wm=()
@@ -119,7 +119,7 @@ needs_of_tiny_sft() {
 
 # Rollouts of the SQL tasks, three in ten of them held out.
 sql_transitions() {
-  made runs/rwml_tiny/rollouts.jsonl python -m wm_plugin.lab.tiny.rollouts --out runs/rwml_tiny/rollouts.jsonl --environment sql \
+  made runs/rwml_tiny/rollouts.jsonl python -m wm_plugin.lab.tiny rollouts --out runs/rwml_tiny/rollouts.jsonl --environment sql \
     --count 1200 --seed "${seed:-0}"
   made runs/rwml_tiny/transitions.validation.jsonl wm data expand runs/rwml_tiny/rollouts.jsonl \
     --out runs/rwml_tiny/transitions.jsonl --validation-share 0.3
@@ -134,7 +134,7 @@ needs_of_predictions() {
       model=${model:-runs/rwml_sft_tiny/model}
       [ "$model" != runs/rwml_sft_tiny/model ] || made $model/config.json bash "$here/run.sh" rwml_sft_tiny ${seed:+--seed "$seed"}
       if [ "$name" = agentworld_gspo_tiny ]; then
-        beside=(python -m wm_plugin.lab.tiny.judge)
+        beside=(python -m wm_plugin.lab.tiny judge)
         made runs/agentworld_tiny/one.validation.jsonl wm data expand runs/rwml_tiny/rollouts.jsonl --turns one \
           --out runs/agentworld_tiny/one.jsonl --validation-share 0.3
         both_parts runs/agentworld_tiny/one.jsonl runs/agentworld_tiny/one.validation.jsonl --as agentworld \

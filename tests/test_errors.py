@@ -8,9 +8,9 @@ import yaml
 
 import wm_plugin
 from wm_plugin.errors import UserError, nearest, shown
+from wm_plugin.hosting.annealing import TurnBudget
 from wm_plugin.objectives import EchoConfig
 from wm_plugin.rewards.make import make as make_reward
-from wm_plugin.worlds.wrappers.annealing import TurnBudget
 from wm_plugin.worlds.wrappers.control import ControlConfig
 
 PACKAGE = Path(wm_plugin.__file__).parent
@@ -50,7 +50,7 @@ def test_a_value_is_shown_in_part():
 def refusals():
     for name in EchoConfig.model_fields:
         yield f"EchoConfig {name}", lambda name=name: EchoConfig(**{"coeff": 0.1, name: MANY})
-    yield "TurnBudget", lambda: TurnBudget.read(MANY)
+    yield "TurnBudget", lambda: TurnBudget.read(MANY, "turn_budget")
     yield "TurnBudget start", lambda: TurnBudget.read({"start": MANY, "every": 1})
     for name in ("perturbations", "curriculum", "seed"):
         yield f"ControlConfig {name}", lambda name=name: ControlConfig.read({name: MANY}, "control")

@@ -29,6 +29,7 @@ from wm_plugin.data.schema import Action, Call, Context, Observation, Trajectory
 from wm_plugin.data.summary import Summary
 from wm_plugin.data.turn_texts import categories
 from wm_plugin.data.values import mask_values, profile_to_context, schema_of
+from wm_plugin.hosting.tags import actions_of
 from wm_plugin.lab.agents.lookahead import decision
 from wm_plugin.lab.evaluation import published_replies, rule_cases, rule_commands
 from wm_plugin.lab.evaluation.proposals import read_proposal
@@ -60,7 +61,6 @@ from wm_plugin.worlds.wrappers.control import ControlConfig, ControlEpisode
 from wm_plugin.worlds.wrappers.control.withheld import Withheld
 from wm_plugin.worlds.wrappers.counting import Counts
 from wm_plugin.worlds.wrappers.simulated_episode import Simulation
-from wm_plugin.worlds.wrappers.tags import actions_of
 
 pytestmark = pytest.mark.slow  # they take a minute of the processor together
 

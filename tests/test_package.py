@@ -62,7 +62,6 @@ def test_the_core_imports_without_hosts_and_optional_packages():
         "aiohttp",
         "re2",
         "jsonpath",
-        "doit",
     )
     code = BLOCK.format(blocked=optional)
     for folder in CORE:

@@ -35,9 +35,7 @@ ALLOWED = {
     "lab/agents/synthesize.py": OURS,
     "runtime/sandbox.py": OURS,
     "worlds/docs/pages.py": OURS,
-    "worlds/forth/__init__.py": OURS,
-    "worlds/shop/goods.py": OURS,
-    "worlds/sql/databases.py": OURS,
+    "worlds/kit/described.py": OURS,
 }
 
 

@@ -237,7 +237,7 @@ def test_the_hosts_make_the_same_data(host, tmp_path):
 def test_the_tiny_judge_is_there_while_its_recipe_trains(tmp_path):
     for host in HOSTS:
         *_, last = calls_of(host, "agentworld_gspo_tiny", tmp_path / host)
-        assert last[:4] == ["python", "-m", "wm_plugin.lab.tiny.judge", "python"]
+        assert last[:5] == ["python", "-m", "wm_plugin.lab.tiny", "judge", "python"]
 
 
 def test_several_processes_and_machines(tmp_path):

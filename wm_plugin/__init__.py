@@ -9,6 +9,7 @@ from wm_plugin._lazy import lazy
 
 if TYPE_CHECKING:
     from wm_plugin.data import Trajectory, Transition, Turn, build, expand, read, read_transitions
+    from wm_plugin.hosting.tags import in_tags
     from wm_plugin.objectives import EchoConfig, GuardConfig, echo_loss
     from wm_plugin.rewards import (
         EmbeddingReward,
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from wm_plugin.worlds.wrappers.control import controlled
     from wm_plugin.worlds.wrappers.rewarded import rewarded
     from wm_plugin.worlds.wrappers.simulated import simulated
-    from wm_plugin.worlds.wrappers.tags import in_tags
     from wm_plugin.worlds.wrappers.verified import verified
 
 _MODULES = {  # imported when a name is asked for: some bring torch, which `wm --help` must not wait for
@@ -50,7 +50,7 @@ _MODULES = {  # imported when a name is asked for: some bring torch, which `wm -
     "controlled": "worlds.wrappers.control",
     "echo_loss": "objectives",
     "expand": "data",
-    "in_tags": "worlds.wrappers.tags",
+    "in_tags": "hosting.tags",
     "load": "worlds",
     "not_a_tool": "worlds",
     "play": "worlds.agents",

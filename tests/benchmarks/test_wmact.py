@@ -9,7 +9,7 @@ pytest.importorskip("jinja2")
 
 import wmact
 from plans import LEVELS, MAX_TURNS, make_model, make_tokenizer
-from wm_plugin.worlds.wrappers.annealing import TurnBudget
+from wm_plugin.hosting.annealing import TurnBudget
 
 pytestmark = pytest.mark.host
 

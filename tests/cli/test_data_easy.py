@@ -191,13 +191,14 @@ def test_best_by_a_judge_and_in_pairs_as_tokens(wm, tmp_path, host):
     """From trajectories to rows of tokens with thoughts, by a reasoner and a judge behind a real server."""
     import pyarrow.parquet
 
-    from wm_plugin.lab.tiny.judge import serving
+    from wm_plugin.lab.tiny.judge import reply
     from wm_plugin.lab.tiny.policy import make_tokenizer
+    from wm_plugin.lab.tiny.serving import serving
 
     make_tokenizer().save_pretrained(tmp_path / "tokenizer")
     write(grid_trajectories(6), tmp_path / "grid.jsonl")
     out = tmp_path / "sft.parquet"
-    with serving(0) as url:
+    with serving(reply) as url:
         server = {"server": {"base_url": url, "model": "judge"}}
         arguments = ("--prompts", "mcp", "--server", url, "--server-model", "reasoner", "--threshold", 0.1)
         judge = ("--judge", "rubric", "--judge-args", json.dumps(server | {"scale": "unit"}))

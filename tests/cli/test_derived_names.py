@@ -26,7 +26,7 @@ PLACES = {
     "wm_plugin/lab/pipelines/engine.py _work_of": "X.work of a command, which is moved aside with X",
     "wm_plugin/data/easy.py scores_path": "X.easy.jsonl",
     "wm_plugin/data/summary.py scores_beside": "X.easy.jsonl, which is read",
-    "wm_plugin/lab/tiny/tables.py write": "the same table, as text",
+    "recipes/pipelines/tables.py write": "the same table, as text",
     "wm_plugin/data/parallel.py _convert": "the rejects of a part, in an unfinished folder",
     "wm_plugin/data/write.py path_of_rejects": "X.rejects.jsonl",
 }

@@ -179,11 +179,10 @@ def test_a_model_in_this_process(wm, held_out, tmp_path):
 
 @pytest.mark.host
 def test_a_policy_is_asked_about_the_results_of_its_calls(wm, tmp_path):
-    from wm_plugin.lab.tiny.__main__ import main as make_policy
-    from wm_plugin.lab.tiny.rollouts import main as make_rollouts
+    from wm_plugin.lab.tiny.__main__ import main as tiny
 
-    make_policy(["--out", str(tmp_path / "policy"), "--random"])
-    make_rollouts(["--out", str(tmp_path / "grid.jsonl"), "--count", "4", "--held-out"])
+    tiny(["--out", str(tmp_path / "policy"), "--random"])
+    tiny(["rollouts", "--out", str(tmp_path / "grid.jsonl"), "--count", "4", "--held-out"])
     flags = ("--as", "policy", "--model", tmp_path / "policy", "--out", tmp_path / "out", "--limit", 2)
     wm.capsys.readouterr()
     result = wm.json(*command(None, tmp_path / "grid.jsonl", *flags))

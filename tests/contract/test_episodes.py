@@ -10,7 +10,7 @@ from support.openai_server import OpenAIServer
 from support.perfect import perfect, settings
 from support.wmact import says
 from wm_plugin.worlds import grid
-from wm_plugin.worlds.wrappers.control.failures import ERRORS
+from wm_plugin.worlds.wrappers.control.perturbations import ERRORS
 from wm_plugin.worlds.wrappers.verify_config import REFUSAL
 
 pytestmark = pytest.mark.host

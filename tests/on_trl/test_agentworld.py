@@ -19,8 +19,7 @@ from wm_plugin.data import read
 from wm_plugin.data.building import build
 from wm_plugin.errors import UserError
 from wm_plugin.hosting import config_file
-from wm_plugin.lab.tiny.__main__ import main as make_policy
-from wm_plugin.lab.tiny.rollouts import main as make_rollouts
+from wm_plugin.lab.tiny.__main__ import main as tiny
 from wm_plugin.rewards import RuleReward
 from wm_plugin.rewards.rule_errors import error_kind
 from wm_plugin.trl import train
@@ -87,7 +86,7 @@ def test_the_large_recipe_takes_what_the_model_can_read():
 @pytest.mark.parametrize("host", ["trl", "verl"])
 def test_the_tiny_recipe_s_rule_is_true_and_pays_for_nothing_else(host, tmp_path):
     """Of the real observations of its world; a digit in front of a right prediction is not one."""
-    make_rollouts(["--out", str(tmp_path / "rollouts.jsonl"), "--environment", "sql", "--count", "300"])
+    tiny(["rollouts", "--out", str(tmp_path / "rollouts.jsonl"), "--environment", "sql", "--count", "300"])
     turns = [turn for one in read(tmp_path / "rollouts.jsonl") for turn in one.turns]
     observed = [observation.text for turn in turns for observation in turn.observations]
     (text,) = re.findall(r"^hybrid='(.*)'$", (RECIPES.parent / host / "run.sh").read_text(), re.M)
@@ -106,11 +105,11 @@ def test_the_tiny_recipe_s_rule_is_true_and_pays_for_nothing_else(host, tmp_path
 def test_the_tiny_recipe_trains_with_a_judge(tmp_path, monkeypatch):
     """Two steps from random weights, whose whole text is the prediction here: its form is learnt in WM-SFT."""
     monkeypatch.chdir(tmp_path)
-    make_policy(["--out", "runs/rwml_sft_tiny", "--random", "--texts"])
+    tiny(["--out", "runs/rwml_sft_tiny", "--random", "--texts"])
     Path("runs/agentworld_tiny/data").mkdir(parents=True)
     prompts = str(RECIPES / "rwml_tiny_prompts.yaml")
     for split, flags in (("train", []), ("test", ["--held-out"])):
-        make_rollouts(["--out", "rollouts.jsonl", "--environment", "sql", "--count", "8", *flags])
+        tiny(["rollouts", "--out", "rollouts.jsonl", "--environment", "sql", "--count", "8", *flags])
         build(
             "rollouts.jsonl",
             "agentworld",

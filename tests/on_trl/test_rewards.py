@@ -15,8 +15,7 @@ from trl.scripts.grpo import make_parser
 
 from wm_plugin.data.building import build
 from wm_plugin.errors import UserError
-from wm_plugin.lab.tiny.__main__ import main as make_policy
-from wm_plugin.lab.tiny.rollouts import main as make_rollouts
+from wm_plugin.lab.tiny.__main__ import main as tiny
 from wm_plugin.rewards import RougeReward
 from wm_plugin.trl import rewards
 from wm_plugin.trl.rewards import as_reward_function, predictions, reward_functions
@@ -28,8 +27,8 @@ PROMPTS = Path(__file__).parents[2] / "recipes" / "trl" / "rwml_tiny_prompts.yam
 def work(tmp_path_factory):
     """A random tiny model that writes texts, and rows of `wm data build --as rwml --host trl`."""
     path = tmp_path_factory.mktemp("rwml")
-    make_policy(["--out", str(path / "model"), "--random", "--texts"])
-    make_rollouts(["--out", str(path / "rollouts.jsonl"), "--environment", "sql", "--count", "8"])
+    tiny(["--out", str(path / "model"), "--random", "--texts"])
+    tiny(["rollouts", "--out", str(path / "rollouts.jsonl"), "--environment", "sql", "--count", "8"])
     (path / "data").mkdir()
     build(path / "rollouts.jsonl", "rwml", "trl", path / "data" / "train.jsonl", prompts=str(PROMPTS))
     return path

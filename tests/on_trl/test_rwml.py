@@ -9,8 +9,7 @@ from safetensors.torch import load_file
 from support.rwml import check_pipeline, run_pipeline, train_by_trl
 from support.scripts import trl_words
 from wm_plugin.data.building import build
-from wm_plugin.lab.tiny.__main__ import main as make_policy
-from wm_plugin.lab.tiny.rollouts import main as make_rollouts
+from wm_plugin.lab.tiny.__main__ import main as tiny
 from wm_plugin.trl import train
 from wm_plugin.trl.rewards import reward_functions
 
@@ -56,10 +55,10 @@ def test_the_recipes_of_a_size_differ_in_what_gspo_is(name):
 def test_the_tiny_recipes_train(name, tmp_path, monkeypatch, capsys):
     """Two steps from random weights, with evaluation on held-out databases."""
     monkeypatch.chdir(tmp_path)
-    make_policy(["--out", "runs/rwml_sft_tiny", "--random", "--texts"])
+    tiny(["--out", "runs/rwml_sft_tiny", "--random", "--texts"])
     Path("runs/rwml_tiny/data").mkdir(parents=True)
     for split, flags in (("train", []), ("test", ["--held-out"])):
-        make_rollouts(["--out", "rollouts.jsonl", "--environment", "sql", "--count", "4", *flags])
+        tiny(["rollouts", "--out", "rollouts.jsonl", "--environment", "sql", "--count", "4", *flags])
         prompts = str(RECIPES / "rwml_tiny_prompts.yaml")
         build("rollouts.jsonl", "rwml", "trl", f"runs/rwml_tiny/data/{split}.jsonl", prompts=prompts)
     flags = [
@@ -102,7 +101,7 @@ def test_the_validation_reward_rises(tmp_path):
 
 def test_a_dataset_without_what_the_reward_needs_is_one_line(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    make_policy(["--out", "runs/rwml_sft_tiny", "--random", "--texts"])
+    tiny(["--out", "runs/rwml_sft_tiny", "--random", "--texts"])
     Path("data").mkdir()
     row = {"prompt": [{"role": "user", "content": "look"}], "target": "a room", "observers": "tool"}
     Path("data/train.jsonl").write_text(json.dumps(row) + "\n")

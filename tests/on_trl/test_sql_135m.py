@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pyarrow.parquet
 import pytest
+from wm_plugin.recipes.pipelines import figures
 
 from support.small_llama import fields, make_model
 from wm_plugin.data.building import build
 from wm_plugin.data.write import write
-from wm_plugin.lab.tiny import figures
 from wm_plugin.lab.tiny.pretrained import _tokenizer
 from wm_plugin.trl import train
 from wm_plugin.worlds.agents.players import ScriptedPlayer

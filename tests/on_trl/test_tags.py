@@ -15,12 +15,12 @@ from support.wmact import GIVES_UP, plans, says
 from wm_plugin import EchoConfig
 from wm_plugin.errors import UserError
 from wm_plugin.hosting import config_file
+from wm_plugin.hosting.tags import REMINDER, in_tags
 from wm_plugin.trl import WorldModelGRPOTrainer, train
 from wm_plugin.trl.tags import reader
 from wm_plugin.worlds.maze import MazeEnvironment
 from wm_plugin.worlds.taxi import TaxiEnvironment
 from wm_plugin.worlds.wrappers.rewarded import rewarded
-from wm_plugin.worlds.wrappers.tags import REMINDER, in_tags
 
 pytestmark = pytest.mark.skipif(Version(trl.__version__) < Version("1.8"), reason="tags need trl >= 1.8")
 

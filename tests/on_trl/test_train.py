@@ -21,15 +21,15 @@ from support.scripts import trl_words
 from support.small_llama import fields, make_model, write_gguf
 from wm_plugin.errors import UserError
 from wm_plugin.hosting import config_file
+from wm_plugin.hosting.annealing import TurnBudget
 from wm_plugin.hosting.config import RunConfig
+from wm_plugin.hosting.tags import in_tags
 from wm_plugin.trl import train
 from wm_plugin.worlds.grid import GridEnvironment
 from wm_plugin.worlds.maze import MazeEnvironment
 from wm_plugin.worlds.sokoban import SokobanEnvironment
 from wm_plugin.worlds.taxi import TaxiEnvironment
-from wm_plugin.worlds.wrappers.annealing import TurnBudget
 from wm_plugin.worlds.wrappers.rewarded import rewarded
-from wm_plugin.worlds.wrappers.tags import in_tags
 
 GGUF = """environment: grid
 train_rows: wm_plugin.worlds.grid:dataset_rows
@@ -266,8 +266,8 @@ def test_turn_information_in_files_and_flags(tmp_path, line, flags, echo):
         ("episode_reward: {rescale: true}", [], "episode_reward is for episodes in an environment"),
         ("environment: grid\nepisode_reward: {rescal: 1}", [], "episode_reward has no field 'rescal'; did you mean"),
         ("environment: grid\nepisode_reward: {gamma: 2}", [], "episode_reward.gamma is 2; write a number between 0"),
-        ("environment: grid", ["--episode_reward", "{rescale"], "episode_reward is '{rescale'; write a mapping"),
-        ("environment: grid", ["--episode_reward", "true"], "episode_reward is True; write a mapping"),
+        ("environment: grid", ["--episode_reward", "{rescale"], "episode_reward is not JSON"),
+        ("environment: grid", ["--episode_reward", "true"], "episode_reward is True; write fields"),
         ("environment: 3", [], f"environment is 3; {ENVIRONMENT}"),
         ("environment:\n- grid", [], f"environment is ['grid']; {ENVIRONMENT}"),
         ("environment: {a: 3}", [], "environment is {'a': 3}; write a name (wm env list), package.module:Class"),

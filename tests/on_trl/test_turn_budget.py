@@ -13,8 +13,8 @@ from support.agreement import BUDGETS, TURN_BUDGET, WANTED, Walk
 from support.on_trl import ToolEnvironment, call, config, dataset, make_model, make_tokenizer
 from wm_plugin import EchoConfig
 from wm_plugin.errors import UserError
+from wm_plugin.hosting.annealing import TurnBudget
 from wm_plugin.trl import WorldModelGRPOConfig, WorldModelGRPOTrainer
-from wm_plugin.worlds.wrappers.annealing import TurnBudget
 from wm_plugin.worlds.wrappers.rewarded import rewarded
 
 pytestmark = pytest.mark.skipif(Version(trl.__version__) < Version("1.8"), reason="environments need trl >= 1.8")
@@ -146,7 +146,7 @@ def test_other_settings_and_a_run_without_a_budget_are_told(tmp_path, caplog):
     walker(TurnBudget(**TURN_BUDGET), **fields).train()
     other = walker(TurnBudget(5, 2), **fields)
     other.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
-    assert "the checkpoint's turn budget has other settings: it starts at 5" in caplog.text
+    assert "the checkpoint has a turn budget of other settings: it starts at 5" in caplog.text
     assert other.allowed() == [5, 5]
     path = tmp_path / "checkpoint-2" / "trainer_state.json"
     state = json.loads(path.read_text())

@@ -10,10 +10,10 @@ from support.openai_server import OpenAIServer
 from support.runs import environment as _environment
 from wm_plugin import EchoConfig
 from wm_plugin.errors import UserError
+from wm_plugin.hosting.tags import takes_tags
 from wm_plugin.hosting.world import options_of, tool_methods
 from wm_plugin.trl import WorldModelGRPOTrainer
 from wm_plugin.worlds.worlds import load
-from wm_plugin.worlds.wrappers.tags import takes_tags
 from wm_plugin.worlds.wrappers.verified import Verified, verified
 from wm_plugin.worlds.wrappers.verify_config import REFUSAL
 

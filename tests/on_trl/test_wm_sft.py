@@ -13,7 +13,7 @@ from trl.scripts.sft import make_parser
 from support.scripts import judges_port, trl_words
 from support.wm_sft import ROWS, expected_loss, make_data
 from wm_plugin.data.building import build
-from wm_plugin.lab.tiny.rollouts import main as make_rollouts
+from wm_plugin.lab.tiny.__main__ import main as tiny
 
 RECIPES = Path(__file__).parents[2] / "recipes" / "trl"
 FULL = {
@@ -100,7 +100,7 @@ def test_the_loss_is_that_of_the_tokens_that_count(tmp_path, monkeypatch):
 def test_stock_trl_takes_rows_of_messages(kind, tmp_path, monkeypatch):
     """Without a tokenizer. The tiny template has no marks of the assistant's tokens, so a dialogue is trained on as a whole."""
     policy, _ = make_data(tmp_path, "trl")
-    make_rollouts(["--out", str(tmp_path / "grid.jsonl"), "--count", "8"])
+    tiny(["rollouts", "--out", str(tmp_path / "grid.jsonl"), "--count", "8"])
     build(tmp_path / "grid.jsonl", kind, "trl", tmp_path / "rows.jsonl")
     monkeypatch.chdir(tmp_path)
     config = yaml.safe_load((RECIPES / "sft_tiny.yaml").read_text())

@@ -25,6 +25,7 @@ from support.information import ANSWERS, RATIOS
 from support.patched import apply, copied, loaded, patch_named
 from support.rows import BAD
 from wm_plugin.errors import UserError
+from wm_plugin.hosting.annealing import TurnBudget
 from wm_plugin.objectives.weigh import weigh
 from wm_plugin.tokens.spans import Origin, SpanError
 from wm_plugin.verl.agent_loop import WorldModelLoopMixin, WorldModelToolAgentLoop, _bounded
@@ -33,7 +34,6 @@ from wm_plugin.verl.spans import Block, locate, make_locator, probe
 from wm_plugin.verl.trainer import WorldModelTrainer
 from wm_plugin.worlds import not_a_tool
 from wm_plugin.worlds.kit.rows import turn_limit
-from wm_plugin.worlds.wrappers.annealing import TurnBudget
 
 
 class Rooms:

@@ -30,9 +30,8 @@ from support.scripts import verl_words
 from support.verl_recipes import composed, of_recipe
 from wm_plugin.data.building import build
 from wm_plugin.errors import UserError
-from wm_plugin.lab.tiny.__main__ import main as make_policy
+from wm_plugin.lab.tiny.__main__ import main as tiny
 from wm_plugin.lab.tiny.judge import reply
-from wm_plugin.lab.tiny.rollouts import main as make_rollouts
 from wm_plugin.verl.config import read_config
 from wm_plugin.verl.rewards import BatchedRewardManager
 
@@ -105,7 +104,7 @@ def test_a_row_without_a_context_shows_its_prompt(tmp_path):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_recipe_is_gspo_with_the_rubric_and_rules(name, tmp_path):
-    make_policy(["--out", str(tmp_path / "policy"), "--random", "--texts"])
+    tiny(["--out", str(tmp_path / "policy"), "--random", "--texts"])
     made = of_recipe(name, f"actor_rollout_ref.model.path={tmp_path / 'policy'}")
     verl_config.validate_config(made, need_reference_policy(made), need_critic(made))
     assert not read_config(made).objective.active
@@ -122,8 +121,8 @@ def test_the_recipe_is_gspo_with_the_rubric_and_rules(name, tmp_path):
 
 @pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
 def test_rules_that_contradict_the_training_files_stop_the_run_before_ray(suffix, tmp_path, capsys):
-    make_policy(["--out", str(tmp_path / "policy"), "--random", "--texts"])
-    make_rollouts(["--out", str(tmp_path / "rollouts.jsonl"), "--environment", "sql", "--count", "20"])
+    tiny(["--out", str(tmp_path / "policy"), "--random", "--texts"])
+    tiny(["rollouts", "--out", str(tmp_path / "rollouts.jsonl"), "--environment", "sql", "--count", "20"])
     rows = tmp_path / f"rows{suffix}"
     prompts = str(RECIPES.parent / "trl" / "rwml_tiny_prompts.yaml")
     build(tmp_path / "rollouts.jsonl", "agentworld", "verl", rows, prompts=prompts, domain="mcp")
@@ -147,8 +146,10 @@ def test_the_tiny_recipe_trains_with_a_judge_and_ends_with_one_line_where_it_fai
 
     The judge is the recipe's, in this process: it answers for a validation and the first step, and then fails.
     """
-    make_policy(["--out", str(tmp_path / "runs/rwml_sft_tiny/model"), "--random", "--texts"])
-    make_rollouts(["--out", str(tmp_path / "runs/rwml_tiny/rollouts.jsonl"), "--environment", "sql", "--count", "40"])
+    tiny(["--out", str(tmp_path / "runs/rwml_sft_tiny/model"), "--random", "--texts"])
+    tiny(
+        ["rollouts", "--out", str(tmp_path / "runs/rwml_tiny/rollouts.jsonl"), "--environment", "sql", "--count", "40"]
+    )
     validation, step = 8, 16 * 8  # that are judged
     with OpenAIServer(reply, faults=lambda number: "500" if number >= validation + step else None) as server:
         rubric = f"{{server: {{base_url: '{server.base_url}', model: judge, max_retries: 0}}, max_failure_share: 0.2}}"

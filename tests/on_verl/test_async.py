@@ -23,6 +23,7 @@ from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
 from support.queue_on_verl import Store
 from support.recorded_on_verl import check_updates, recorded
 from wm_plugin.errors import UserError
+from wm_plugin.hosting.annealing import TurnBudget
 from wm_plugin.objectives import EchoConfig
 from wm_plugin.verl import registration, support
 from wm_plugin.verl.config import WorldModelConfig
@@ -30,7 +31,6 @@ from wm_plugin.verl.names import MAX_TURNS, TRAINER_MODES
 from wm_plugin.verl.trainer import TRAINERS, WorldModelColocateAsyncTrainer, WorldModelTrainer, WorldModelTrainerMixin
 from wm_plugin.verl.worker import WorldModelDetachActorWorker, WorldModelTrainingWorker
 from wm_plugin.worlds.kit.rows import turn_limit
-from wm_plugin.worlds.wrappers.annealing import TurnBudget
 
 HOSTS = {
     "sync": PPOTrainerSync,

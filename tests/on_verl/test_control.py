@@ -12,13 +12,14 @@ from verl.utils import tensordict_utils as tu
 
 from on_verl.test_agent_loop import call, make_tokenizer, rollout
 from wm_plugin.errors import UserError
+from wm_plugin.hosting.annealing import Curriculum, Strength
 from wm_plugin.objectives import EchoConfig
 from wm_plugin.verl.config import WorldModelConfig, read_config
 from wm_plugin.verl.names import INFO, TRAINING
 from wm_plugin.verl.trainer import WorldModelTrainer
 from wm_plugin.worlds.grid import GridEnvironment
-from wm_plugin.worlds.wrappers.control import ControlConfig, Curriculum, Strength, config_of
-from wm_plugin.worlds.wrappers.control.failures import ERRORS
+from wm_plugin.worlds.wrappers.control import ControlConfig, config_of
+from wm_plugin.worlds.wrappers.control.perturbations import ERRORS
 from wm_plugin.worlds.wrappers.simulation_config import SimulationConfig
 
 ROOMS = "on_verl.test_agent_loop:Rooms"

@@ -17,6 +17,7 @@ from recipes import rows
 from support.scripts import RECIPES, calls_of, listed, trl_words
 from support.verl_recipes import composed, of_recipe, unknown_keys
 from wm_plugin.hosting import config_file
+from wm_plugin.hosting.annealing import TurnBudget
 from wm_plugin.hosting.world import missing_columns
 from wm_plugin.registry import import_object
 from wm_plugin.rewards.episode import EpisodeReward
@@ -24,7 +25,6 @@ from wm_plugin.verl.config import read_config
 from wm_plugin.verl.data import verl_rows, write
 from wm_plugin.verl.support import check_config
 from wm_plugin.worlds import ENVIRONMENTS
-from wm_plugin.worlds.wrappers.annealing import TurnBudget
 
 NAMES = [name for name, one in listed("verl").items() if one.system in ("ECHO", "WMAct")]
 WMACT = [name for name in NAMES if name.startswith("wmact")]
@@ -132,9 +132,9 @@ def test_wmacts_rewards_and_budget(name):
     wm = read_config(of_recipe(name))
     tiny = name.endswith("tiny")
     assert wm.turn_budget == (TurnBudget(6, 1) if tiny else TurnBudget(30, 100))
-    assert EpisodeReward(**wm.episode_reward) == EpisodeReward(rescale=True, format_penalty=0.1)
+    assert wm.episode_reward == EpisodeReward(rescale=True, format_penalty=0.1)
     # all of them, so that `wm.episode_reward.<field>=…` needs no `+`
-    assert wm.episode_reward.keys() == set(EpisodeReward.model_fields)
+    assert wm.episode_reward.model_fields_set == set(EpisodeReward.model_fields)
     assert wm.max_turns is None
     with_echo = read_config(of_recipe(name, "wm.coeff=0.05"))  # one line, and nothing else changes
     assert (with_echo.objective.coeff, with_echo.turn_budget) == (0.05, wm.turn_budget)
@@ -177,7 +177,7 @@ def test_wmacts_constants(name):
 def test_the_overrides_of_the_ablation(overrides, first_turns, rescale, turn_penalty):
     wm = read_config(of_recipe("wmact_ppo", *overrides))
     assert wm.first_turns == first_turns
-    assert EpisodeReward(**wm.episode_reward) == EpisodeReward(rescale, format_penalty=0.1, turn_penalty=turn_penalty)
+    assert wm.episode_reward == EpisodeReward(rescale, format_penalty=0.1, turn_penalty=turn_penalty)
 
 
 def _on_trl(name):

@@ -25,6 +25,7 @@ from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
 
 from support.upstream import taken_from_host
 from wm_plugin.errors import UserError
+from wm_plugin.hosting.annealing import TurnBudget
 from wm_plugin.hosting.hooks import Hook
 from wm_plugin.objectives import EchoConfig
 from wm_plugin.verl import support
@@ -38,7 +39,6 @@ from wm_plugin.verl.sampler import _RewardMixin
 from wm_plugin.verl.trainer import WorldModelTrainerMixin
 from wm_plugin.verl.worker import WorldModelActorRolloutRefWorker, WorldModelTrainingWorker
 from wm_plugin.worlds.grid import GridEnvironment
-from wm_plugin.worlds.wrappers.annealing import TurnBudget
 from wm_plugin.worlds.wrappers.rewarded import rewarded
 
 ROOT = Path(__file__).parents[2]
@@ -149,14 +149,14 @@ def test_fields_reach_the_objective():
         "wm.tools={look: 0.3, move: 1}",
         "wm.schedule=linear",
         "wm.schedule_steps=10",
-        "wm.select=wm_plugin.objectives.echo:within_bounds",
+        "wm.select=wm_plugin.objectives.echo:echo_loss",
         "+wm.alpha=0.5",
         "~wm.coeff",
     )
     objective = read_config(config).objective
     assert objective.tools == {"look": 0.3, "move": 1.0}
     assert objective.coeff_at(5) == 0.25
-    assert objective.select.__name__ == "within_bounds"
+    assert objective.select.__name__ == "echo_loss"
 
 
 REFUSED = {
@@ -195,7 +195,7 @@ REFUSED = {
     ),
     "an episode reward that is none": (
         ["wm.environment=grid", "wm.episode_reward=true"],
-        "wm.episode_reward is True; write a mapping",
+        "wm.episode_reward is True; write fields",
     ),
     "an episode reward of no environment": (
         ["wm.episode_reward={rescale: true}"],

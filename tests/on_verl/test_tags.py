@@ -16,10 +16,10 @@ from support.run_on_verl import run_recipe
 from support.verl_cpu.script import ENVIRONMENT_VARIABLE
 from support.wmact import GIVES_UP, plans, says
 from wm_plugin.errors import UserError
+from wm_plugin.hosting.tags import REMINDER
 from wm_plugin.verl.data import verl_rows, write
 from wm_plugin.verl.names import ERROR, INFO
 from wm_plugin.worlds.mixture import dataset_rows
-from wm_plugin.worlds.wrappers.tags import REMINDER
 
 BOARD = "#####\n#A.G#\n#####"
 ROW = {"extra_info": {"board": BOARD, "max_turns": 4}}

@@ -20,8 +20,8 @@ from support.wm_sft import ROWS, expected_loss, make_data
 from wm_plugin.data import parquet
 from wm_plugin.data.building import build
 from wm_plugin.errors import UserError
+from wm_plugin.lab.tiny.__main__ import main as tiny
 from wm_plugin.lab.tiny.policy import make_tokenizer
-from wm_plugin.lab.tiny.rollouts import main as make_rollouts
 from wm_plugin.verl.sft import TokenisedSFTDataset
 
 RECIPES = Path(__file__).parents[2] / "recipes" / "verl"
@@ -122,7 +122,7 @@ def test_padding_and_truncation_are_verls_own(tmp_path, pad_mode, truncation):
     """Against verl's own class, on conversations where both count the same."""
     from verl.utils.dataset.multiturn_sft_dataset import MultiTurnSFTDataset
 
-    make_rollouts(["--out", str(tmp_path / "grid.jsonl"), "--count", "4"])
+    tiny(["rollouts", "--out", str(tmp_path / "grid.jsonl"), "--count", "4"])
     tokenizer = make_tokenizer()
     build(tmp_path / "grid.jsonl", "word2world", "verl", tmp_path / "messages.parquet")
     build(tmp_path / "grid.jsonl", "word2world", "verl", tmp_path / "tokens.parquet", tokenizer=tokenizer)

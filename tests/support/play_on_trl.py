@@ -8,8 +8,8 @@ from datasets import Dataset
 from support.on_trl import config, make_model, make_tokenizer
 from support.played import Played
 from wm_plugin.hosting.config import RunConfig
+from wm_plugin.hosting.tags import actions_of
 from wm_plugin.trl import WorldModelGRPOTrainer
-from wm_plugin.worlds.wrappers.tags import actions_of
 
 
 class Speaker(WorldModelGRPOTrainer):

@@ -7,10 +7,12 @@ wrapper dresses the environment's class with it: a new feature of a run is a fie
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, model_validator
+from pydantic import BeforeValidator, InstanceOf, SerializeAsAny, model_validator
 
 from wm_plugin.errors import UserError, nearest, shown
+from wm_plugin.objectives.base import Objective
 from wm_plugin.objectives.echo import EchoConfig
+from wm_plugin.objectives.run import Objectives
 from wm_plugin.options import Options, Parsed, option, parsed
 from wm_plugin.registry import import_object
 
@@ -47,7 +49,9 @@ class RunConfig(Options):
         UserError: a value does not fit, or does not fit the environment.
     """
 
-    objective: EchoConfig = option("What the objective counts, and how strongly.", default=EchoConfig())
+    objective: SerializeAsAny[InstanceOf[Objective]] = option(
+        "What the objective counts, and how strongly.", default=EchoConfig()
+    )
     environment: Annotated[str | dict[str, str] | None, Parsed] = option(
         "An environment class: a registered name (wm env list), or package.module:Class; or {name: class}, and the dataset's "
         "column `environment` says which. Null: the host's own tools.",
@@ -69,7 +73,7 @@ class RunConfig(Options):
         "http://localhost:8000/v1, model: NAME}}.",
         default=None,
     )
-    episode_reward: Annotated[dict[str, Any] | None, Parsed] = option(
+    episode_reward: _block("episode_reward", "wm_plugin.rewards.episode:EpisodeReward") = option(  # type: ignore[valid-type]
         "WMAct's reward of an episode, instead of the environment's own: {rescale: true, format_penalty: 0.1, turn_penalty: 0.0, "
         "action_penalty: 0.0, gamma: 1.0}, or some of these.",
         default=None,
@@ -79,7 +83,7 @@ class RunConfig(Options):
         "<think>…</think><action>a; b</action>, with no tools in the prompt and observations as the user's.",
         default="tools",
     )
-    turn_budget: _block("turn_budget", f"{_WRAPPERS}.annealing:TurnBudget") = option(  # type: ignore[valid-type]
+    turn_budget: _block("turn_budget", "wm_plugin.hosting.annealing:TurnBudget") = option(  # type: ignore[valid-type]
         "WMAct's annealing of the turns that an episode may take: {start: 30, every: 100}. Evaluations have the first value.",
         default=None,
     )
@@ -116,6 +120,11 @@ class RunConfig(Options):
         return self
 
     @property
+    def objectives(self) -> Objectives:
+        """The run's objectives, by name."""
+        return Objectives({"": self.objective})
+
+    @property
     def named(self) -> Mapping[str, str]:
         """The path of each environment by the name that rows have for it; a single one has its own."""
         if self.environment is None:
@@ -140,12 +149,7 @@ class RunConfig(Options):
             worlds = getattr(config, "worlds", None)
             if config not in (None, "tools") and (worlds is None or name in worlds):
                 wrap: Any = import_object(path, field=feature)
-                if feature == "protocol":
-                    environment = wrap(environment)
-                elif feature == "episode_reward":
-                    environment = wrap(environment, **config)
-                else:
-                    environment = wrap(environment, config)
+                environment = wrap(environment, config)
             elif feature == "simulation":
                 check_world(environment)
         return environment
@@ -193,7 +197,7 @@ WRAPPERS = {  # of the fields, from the inside out
     "control": f"{_WRAPPERS}.control:controlled",
     "verify": f"{_WRAPPERS}.verified:verified",
     "episode_reward": f"{_WRAPPERS}.rewarded:rewarded",
-    "protocol": f"{_WRAPPERS}.tags:in_tags",
+    "protocol": "wm_plugin.hosting.tags:in_tags",
 }
 
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from trl import GRPOConfig
 
 from wm_plugin.errors import UserError
+from wm_plugin.hosting.annealing import TurnBudget
 from wm_plugin.hosting.config import read_field
 from wm_plugin.trl.settings import ObjectiveSettings
-from wm_plugin.worlds.wrappers.annealing import TurnBudget
 
 
 @dataclass

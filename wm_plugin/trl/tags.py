@@ -4,7 +4,7 @@ import copy
 from collections.abc import Container
 from typing import Any
 
-from wm_plugin.worlds.wrappers.tags import PARAMETER, TOOL, actions_of
+from wm_plugin.hosting.tags import PARAMETER, TOOL, actions_of
 
 
 def reader(tokenizer: Any, *, thinking: bool, limit: int | None, end_ids: Container[int]) -> Any:

@@ -1,7 +1,7 @@
 """verl's tool loop, with a record of which tokens the environment wrote, and with our environment classes as tools.
 
 The rollout itself is verl's: its parser, its tokens, its limits. With `wm.protocol` tags the parser is ours, and observations are
-the user's (see `wm_plugin.worlds.wrappers.tags`).
+the user's (see `wm_plugin.hosting.tags`).
 """
 
 import asyncio
@@ -24,6 +24,7 @@ from wm_plugin.data.turn_texts import categories
 from wm_plugin.errors import UserError
 from wm_plugin.hosting.config import check_tool_names
 from wm_plugin.hosting.episode import EpisodePort
+from wm_plugin.hosting.tags import PARAMETER, REMINDER, TOOL, actions_of, begins_to_think, takes_tags
 from wm_plugin.hosting.world import tool_methods, tool_names
 from wm_plugin.tokens.chat import users
 from wm_plugin.tokens.spans import Ending, Origin, SpanError, ending
@@ -34,7 +35,6 @@ from wm_plugin.verl.look_ahead import AheadServers
 from wm_plugin.verl.names import ERROR, INFO, MAX_TURNS, ORIGINS, PROMPT, RESULTS, TOOLS, TRAINING
 from wm_plugin.verl.spans import Block, end_token_ids, locate, make_locator
 from wm_plugin.worlds.kit.rows import turn_limit
-from wm_plugin.worlds.wrappers.tags import PARAMETER, REMINDER, TOOL, actions_of, begins_to_think, takes_tags
 
 _OPENING = 16  # tokens in which a `<think>` at the end of a prompt is; a tokenizer of bytes takes 7
 
@@ -255,7 +255,7 @@ class WorldModelLoopMixin(_Host):
                     ids=list(merged.token_ids[len(merged.token_ids) - count :]),
                     messages=messages,
                     failed=[call.failed for call in calls],
-                    categories=categories(self._plain(turn), messages) if self._wm.objective.turn_information else None,
+                    categories=categories(self._plain(turn), messages) if self._wm.objectives.categorize else None,
                 )
             )
         return state
@@ -280,18 +280,19 @@ class WorldModelLoopMixin(_Host):
         known = {name for environment in self._wm.classes().values() for name in tool_names(environment)} or set(
             self.tools
         )
-        check_tool_names(self._wm.objective.tool_names, known, "wm.tools")
+        for one in self._wm.objectives.values():
+            check_tool_names(one.tool_names, known, "wm.tools")
         return sorted(known)
 
     def _origins(self, output: Any) -> list[Origin]:
         """The environment's spans in the response and what is known of each, for the trainer to weigh."""
-        config = self._wm.objective
+        reads_messages = any(one.select for one in self._wm.objectives.values())
         reminder = REMINDER if self._takes_tags() else None
         locator = make_locator(self.continuous_token_builder, self.tool_schemas, reminder)
         how = self._ending(output)
         return [
             # only `select` reads the message, which may be long
-            origin._replace(ending=how, message=origin.message if config.select else None)
+            origin._replace(ending=how, message=origin.message if reads_messages else None)
             for origin in locate(self._wm_blocks, output.response_mask, locator)
         ]
 

@@ -1,4 +1,4 @@
-"""Which steps run: after a kill, a changed input, a changed output, a changed command; by real commands and doit."""
+"""Which steps run: after a kill, a changed input, a changed output, a changed command; by real commands."""
 
 import json
 import os
@@ -56,7 +56,6 @@ ALL = ["data", "train:plain:0", "train:plain:1", "train:more:0", "train:more:1",
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    pytest.importorskip("doit")
     monkeypatch.chdir(tmp_path)
     Path("work.py").write_text(WORK)
     Path("source.txt").write_text("first")
@@ -392,11 +391,3 @@ def test_an_interrupt_ends_the_commands_and_says_how_to_go_on(folder, capsys):
     assert "interrupted; the same command goes on" in process.stderr.read()
     Path("slow").unlink()
     assert ran(run(capsys)) == ALL
-
-
-def test_without_doit_the_extra_is_named(folder, capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, "doit", None)
-    monkeypatch.setitem(sys.modules, "doit.control", None)
-    assert main(["lab", "pipeline", "p.yaml"]) == 2
-    assert "wm lab pipeline needs doit: pip install" in capsys.readouterr().err
-    assert main(["lab", "pipeline", "p.yaml", "--list"]) == 0

@@ -325,7 +325,7 @@ def test_a_list_is_for_people_and_programs(capsys):
     shown = capsys.readouterr().out
     assert "--set seeds=4\n" in shown
     assert (
-        "\ntrain:mixed:4\n    python -m wm_plugin.lab.tiny.serve --model runs/sim_rl_tiny/trl/world --port 8434 bash"
+        "\ntrain:mixed:4\n    python -m wm_plugin.lab.tiny serve --model runs/sim_rl_tiny/trl/world --port 8434 bash"
         in shown
     )
     assert main(["lab", "pipeline", "sim_rl_tiny", "--list", "--json", "--out", "x"]) == 0

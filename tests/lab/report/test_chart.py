@@ -9,9 +9,13 @@ from hypothesis import strategies as st
 pytest.importorskip("jinja2")
 
 from support.examples import examples
-from wm_plugin.lab.report.chart import Change, Changes, Curve, Series, changes, lines
+from wm_plugin.lab.report.chart import Change, Changes, Curve, Series
 
 NUMBERS = st.floats(allow_nan=True, allow_infinity=True)
+
+
+def draw(figure, styles):
+    return figure.draw(styles)
 
 
 def texts(svg: str) -> list[str]:
@@ -19,7 +23,7 @@ def texts(svg: str) -> list[str]:
 
 
 def curve(*ys: float, **fields) -> str:
-    return lines(Curve("c", [Series("a", range(len(ys)), ys)], **fields), {"a": 1})
+    return draw(Curve("c", [Series("a", range(len(ys)), ys)], **fields), {"a": 1})
 
 
 @pytest.mark.parametrize(
@@ -37,14 +41,14 @@ def test_vertical_axes_begin_at_zero(values: tuple[float, ...], ticks: list[str]
 
 
 def test_shares_have_the_whole_axis_and_steps_are_whole() -> None:
-    figure = lines(Curve("c", [Series("a", [0, 10, 60], [0.4, 0.41, 0.413])], percent=True), {"a": 1})
+    figure = draw(Curve("c", [Series("a", [0, 10, 60], [0.4, 0.41, 0.413])], percent=True), {"a": 1})
     assert texts(figure) == ["0%", "20%", "40%", "60%", "80%", "100%", "0", "20", "40", "60", "41%"]
     assert texts(curve(0.1, 0.2, 0.3))[-4:] == ["0", "1", "2", "0.3"]
 
 
 def test_a_band_is_part_of_the_axis_and_points_without_numbers_are_left_out() -> None:
     band = [(0.1, 0.9), (0.2, 1.4), (math.nan, 1.0)]
-    figure = lines(
+    figure = draw(
         Curve("c", [Series("a", [0, 1, 2], [0.5, 0.6, 0.7], band), Series("b", [0], [math.nan])], ""), {"a": 1}
     )
     assert figure.count('class="band"') == 1
@@ -54,7 +58,7 @@ def test_a_band_is_part_of_the_axis_and_points_without_numbers_are_left_out() ->
 
 def test_labels_of_lines_that_end_alike_do_not_cover_each_other() -> None:
     series = [Series(str(number), [0, 1], [0.5, 0.0]) for number in range(4)]
-    figure = lines(Curve("c", series), {str(number): number + 1 for number in range(4)})
+    figure = draw(Curve("c", series), {str(number): number + 1 for number in range(4)})
     places = [float(y) for y in re.findall(r'class="value[^>]* y="([\d.]+)"', figure)]
     assert all(after - before >= 14 for before, after in pairwise(places))
     assert max(places) <= 210
@@ -67,7 +71,7 @@ def test_a_long_line_is_thinned_out_and_keeps_its_end() -> None:
 
 
 def test_changes_show_both_values_and_the_interval() -> None:
-    figure = changes(
+    figure = draw(
         Changes("c", [Change("a <b>", 0.39, 0.58, (0.48, 0.68)), Change("b", 0.4, 0.29)]), {"a <b>": 1, "b": 0}
     )
     assert texts(figure)[5:] == ["a &lt;b&gt;", "39% → 58%", "b", "40% → 29%"]
@@ -79,7 +83,7 @@ def test_changes_show_both_values_and_the_interval() -> None:
 @given(st.lists(st.tuples(NUMBERS, NUMBERS), max_size=8), st.booleans())
 def test_any_numbers_give_a_figure(points: list[tuple[float, float]], percent: bool) -> None:
     x, y = ([pair[place] for pair in points] for place in (0, 1))
-    figure = lines(Curve("c", [Series("a", x, y)], percent=percent), {"a": 1})
+    figure = draw(Curve("c", [Series("a", x, y)], percent=percent), {"a": 1})
     assert "nan" not in figure
     assert "inf" not in figure
     assert len(figure) < 20_000

@@ -8,7 +8,7 @@ pytest.importorskip("jinja2")
 from support.pages import Page
 from wm_plugin.lab.report import Comparison, Report, Sample, difference, render, write
 from wm_plugin.lab.report.chart import Change, Changes, Curve, Series
-from wm_plugin.lab.report.document import Section
+from wm_plugin.lab.report.document import Section, Table
 from wm_plugin.tokens.view import LEGEND, Token
 
 ATTACK = "\"'><script>alert(1)</script><img src=http://evil.example/x>"
@@ -28,10 +28,7 @@ def report(text: str = "ok") -> Report:
         reading=[f"reading {text}"],
         glyphs=[(text, f"glyph {text}")],
         summary=[f"sentence {text}"],
-        arms=[
-            {"arm": f"a {text}", f"score {text}": 0.123456, "tokens": 12345, "note": text},
-            {"arm": f"b {text}", f"score {text}": 1234.5, "tokens": 7, "note": text},
-        ],
+        measured=Table(["arm", f"score {text}", text], [[f"a {text}", "0.123", text]]),
         curves=[
             Curve(
                 f"curve {text}",
@@ -85,9 +82,8 @@ def test_the_sentence_comes_first_then_the_picture_then_how_to_read() -> None:
     assert places == sorted(places)
 
 
-def test_numbers_of_the_table() -> None:
-    assert Page(render(report()), "").cells == ["a ok", "0.123", "12,345", "ok", "b ok", "1,234", "7", "ok"]
-    page = Page(render(Report("t", arms=[{"": "x", "long": "1\nsmall\nprint"}])), "t")
+def test_a_cell_has_small_print_and_a_label() -> None:
+    page = Page(render(Report("t", measured=Table(["", "long"], [["x", "1\nsmall\nprint"]]))), "t")
     assert page.cells == ["x", "1small\nprint"]
     assert ("td", "data-label", "long") in page.attributes  # a phone shows cells as a list
 
@@ -166,11 +162,6 @@ def test_long_texts_and_rollouts_are_cut_and_the_cut_is_marked() -> None:
     assert len(document) < 1_000_000
     assert text.count("98,800 of 100,000 characters are not shown") == 3
     assert "96,000 of 100,000 tokens are not shown" in text
-
-
-def test_arms_must_have_the_same_columns() -> None:
-    with pytest.raises(ValueError, match="columns"):
-        render(Report("t", arms=[{"a": 1}, {"b": 1}]))
 
 
 def test_written_as_utf8_even_with_a_lone_surrogate(tmp_path) -> None:

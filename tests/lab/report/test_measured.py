@@ -7,10 +7,9 @@ pytest.importorskip("jinja2")
 
 from wm_plugin.lab.evaluation.measures import Evaluation, Measure
 from wm_plugin.lab.report import measured
-from wm_plugin.lab.report.chart import Curve
+from wm_plugin.lab.report.chart import Curve, Heat, Intervals
 from wm_plugin.lab.report.compared import Compared
 from wm_plugin.lab.report.export import to_csv
-from wm_plugin.lab.report.plots import Heat, Intervals, heat
 from wm_plugin.lab.report.sources import Measured
 
 
@@ -59,7 +58,7 @@ def test_heat_maps_of_several_arms_have_one_scale():
     )
     small, large = figures(one, other)
     assert small.largest == large.largest == 0.5
-    assert ['fill-opacity="0.500"' in heat(figure) for figure in (small, large)] == [True, False]
+    assert ['fill-opacity="0.500"' in figure.draw({}) for figure in (small, large)] == [True, False]
 
 
 def test_tables_have_both_readings_and_arms_side_by_side():

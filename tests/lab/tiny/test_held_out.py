@@ -4,6 +4,8 @@ import pytest
 
 pytest.importorskip("transformers")
 
+from wm_plugin.lab.evaluation.measures import read_result
+from wm_plugin.lab.tiny.__main__ import main as tiny
 from wm_plugin.lab.tiny.held_out import HeldOut
 from wm_plugin.lab.tiny.policy import Played, make_model, make_tokenizer
 from wm_plugin.worlds.grid import is_held_out
@@ -74,3 +76,17 @@ def test_the_episodes_are_the_walks_that_are_measured() -> None:
             text += f":{turn.action.calls[0].arguments['direction']}{turn.observations[0].text}"
         texts.append(text)
     assert texts == [TOKENIZER.decode(ids) for ids in held_out.walks[0]]
+
+
+def test_a_policy_is_measured_on_held_out_boards(tmp_path):
+    tokenizer = make_tokenizer()
+    make_model(tokenizer, seed=0).save_pretrained(tmp_path / "m")
+    tokenizer.save_pretrained(tmp_path / "m")
+    arguments = ["--model", str(tmp_path / "m"), "--name", "real_s0", "--boards", "16"]
+    arguments += ["--out", str(tmp_path / "e" / "real_s0")]
+    assert tiny(["measure", *arguments, "--step", "3"]) == 0
+    found = read_result(tmp_path / "e" / "real_s0")
+    assert {one.name for one in found.measures} == {"success", "turns", "env_nll", "exact"}
+    assert found.settings["step"] == 3
+    assert 0 <= found.measure("success").value <= 1
+    assert found.measure("env_nll").value > 1  # it has learnt nothing

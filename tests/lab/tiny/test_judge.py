@@ -11,13 +11,14 @@ from wm_plugin.client.predict import ServerPredictor
 from wm_plugin.client.server import Server
 from wm_plugin.errors import UserError
 from wm_plugin.lab.tiny import judge
+from wm_plugin.lab.tiny.serving import serving
 from wm_plugin.rewards import JudgeReward, ReferenceReward, RubricReward
 from wm_plugin.rewards.extract import extract
 
 
 @pytest.fixture(scope="module")
 def server():
-    with judge.serving(0) as url:
+    with serving(judge.reply) as url:
         yield {"base_url": url, "model": "judge"}
 
 
@@ -66,14 +67,14 @@ def test_what_is_no_question_is_an_error_of_the_request(server, body):
 
 
 def test_it_runs_beside_a_command_and_ends_with_its_code():
-    command = [sys.executable, "-m", "wm_plugin.lab.tiny.judge", "--port", "0"]
+    command = [sys.executable, "-m", "wm_plugin.lab.tiny", "judge", "--port", "0"]
     command += [sys.executable, "-c", "raise SystemExit(7)"]
     assert subprocess.run(command, check=False).returncode == 7
-    done = subprocess.run(command[:5], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (2, "wm_plugin.lab.tiny.judge: name a command to run beside the server\n")
+    done = subprocess.run(command[:6], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (2, "wm_plugin.lab.tiny: name a command to run beside the server\n")
 
 
 def test_a_taken_port_is_one_line(server):
     port = int(server["base_url"].rpartition(":")[2].partition("/")[0])
-    with pytest.raises(UserError, match=f"port {port}: Address already in use"), judge.serving(port):
+    with pytest.raises(UserError, match=f"port {port}: Address already in use"), serving(judge.reply, port):
         pass

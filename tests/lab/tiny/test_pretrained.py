@@ -16,6 +16,7 @@ from support.small_llama import fields, make_model, write_gguf
 from wm_plugin.cli.templates import tokenizer_checks
 from wm_plugin.errors import MissingExtraError, UserError
 from wm_plugin.lab.tiny import pretrained
+from wm_plugin.lab.tiny.__main__ import main as tiny
 from wm_plugin.runtime.command import exit_code
 from wm_plugin.tokens.chat import Chat
 
@@ -118,7 +119,7 @@ def test_trl_parses_calls(tokenizer):
 
 
 def run(*arguments):
-    return exit_code(lambda: pretrained.main(list(map(str, arguments))), "wm_plugin.lab.tiny.pretrained")
+    return exit_code(lambda: tiny(["pretrained", *map(str, arguments)]), "wm_plugin.lab.tiny")
 
 
 def test_other_weights_are_refused(tmp_path, capsys, monkeypatch):

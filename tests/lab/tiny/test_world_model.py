@@ -155,7 +155,7 @@ def test_there_is_always_an_answer(served, count):
 def test_it_serves_as_long_as_a_command_runs(served, tmp_path):
     _, folder = served
     code = "import os, urllib.request, sys; print(os.environ['WM_TINY_SERVER']); raise SystemExit(7)"
-    command = [sys.executable, "-m", "wm_plugin.lab.tiny.serve", "--model", str(folder), sys.executable, "-c", code]
+    command = [sys.executable, "-m", "wm_plugin.lab.tiny", "serve", "--model", str(folder), sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 7
     assert done.stdout.startswith("http://127.0.0.1:")

@@ -26,6 +26,7 @@ from wm_plugin.data.schema import Action, Call
 from wm_plugin.data.write import write
 from wm_plugin.errors import UserError
 from wm_plugin.hosting.episode import EpisodePort, end_together
+from wm_plugin.hosting.tags import in_tags
 from wm_plugin.hosting.world import layer_of, resets, tool_names
 from wm_plugin.lab.tiny.policy import make_model, make_tokenizer
 from wm_plugin.worlds.agents.scripted import scripted
@@ -40,7 +41,6 @@ from wm_plugin.worlds.wrappers.simulated import (
     simulated,
 )
 from wm_plugin.worlds.wrappers.simulation_config import SimulationConfig
-from wm_plugin.worlds.wrappers.tags import in_tags
 
 pytestmark = pytest.mark.host  # schemas of tools are transformers'
 
@@ -315,7 +315,7 @@ def test_a_server_that_is_killed_and_starts_again():
         process.wait()
         EpisodePort(environment).turn(moved("D"))
         time.sleep(0.3)
-        assert not layer_of(environment, Simulated).session._turn.asked.done()
+        assert not layer_of(environment, Simulated).session._turn.asked[0].done()
         process = _server(port)
         assert "Compared." in environment.move("D")
         process.kill()
@@ -369,7 +369,7 @@ def test_waiting_takes_no_thread():
         for one in group:
             EpisodePort(one).turn({"role": "assistant", "content": "", "tool_calls": [_call("R")]})
         await asyncio.gather(*(EpisodePort(one).ready() for one in group))
-        assert all(layer_of(one, Simulated).session._turn.asked.done() for one in group)
+        assert all(layer_of(one, Simulated).session._turn.asked[0].done() for one in group)
         return [one.move("R") for one in group]
 
     def _call(direction):
@@ -602,7 +602,7 @@ def test_a_lost_answer_that_a_host_waits_for_is_no_complaint_of_the_loop(caplog)
             await EpisodePort(one).ready()
 
         asyncio.run(wait(environment))
-        asked = layer_of(environment, Simulated).session._turn.asked
+        asked = layer_of(environment, Simulated).session._turn.asked[0]
         assert str(asked.exception()) == "empty"
         del asked, environment
         gc.collect()

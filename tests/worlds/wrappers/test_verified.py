@@ -14,14 +14,14 @@ from wm_plugin.cli.support import read_block
 from wm_plugin.data.schema import Action, Call
 from wm_plugin.errors import UserError
 from wm_plugin.hosting.episode import EpisodePort, end_together
+from wm_plugin.hosting.tags import in_tags
 from wm_plugin.hosting.world import report, tool_names
 from wm_plugin.worlds.kit.protocol import observers, tool_schema
 from wm_plugin.worlds.worlds import load
 from wm_plugin.worlds.wrappers.control import controlled
 from wm_plugin.worlds.wrappers.rewarded import rewarded
 from wm_plugin.worlds.wrappers.simulated import simulated
-from wm_plugin.worlds.wrappers.simulated_dialogue import Waiting
-from wm_plugin.worlds.wrappers.tags import in_tags
+from wm_plugin.worlds.wrappers.simulated_dialogue import PlayedTurn
 from wm_plugin.worlds.wrappers.verified import VerifiedWorld, verified
 from wm_plugin.worlds.wrappers.verify_config import REFUSAL, VerifyConfig
 
@@ -538,7 +538,7 @@ def test_thousands_of_calls_in_one_turn_take_linear_time():
 
 def test_a_call_is_found_by_its_arguments_or_as_the_next_of_its_tool():
     calls = [Call(name=name, arguments={"to": to}) for name, to in (("turn", 1), ("open", 1), ("turn", 2), ("turn", 3))]
-    waiting = Waiting(Action(calls=tuple(calls)), [3, 2, 0])
+    waiting = PlayedTurn(Action(calls=tuple(calls)), [3, 2, 0])
     assert [waiting.find("turn", {"to": to}) for to in (2, "9", 3)] == [2, 0, 3]
     assert waiting.find("open", {"to": 1}) is None  # the host answered it
     waiting.take(2)

@@ -60,7 +60,7 @@ def pipeline(
     jobs: Annotated[Count, Parameter(name=["--jobs", "-n"])] = 1,
     launcher: str = "",
 ) -> dict[str, Any]:
-    """Run a pipeline: data, training, evaluation, report, for each arm and seed (needs the extra pipelines).
+    """Run a pipeline: data, training, evaluation, report, for each arm and seed.
 
     NAME is one of those that come with this package, which `wm lab pipeline` lists, or a YAML file of your own
     (docs/evaluation.md). A step runs if its commands, the content of what it needs, or what it made are not as they were.

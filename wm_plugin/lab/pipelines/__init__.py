@@ -1,7 +1,4 @@
-"""Steps over commands, written in a YAML file: which there are, what each needs and makes, and which of them have to run.
-
-docs/evaluation.md says how such a file is written. doit runs the steps (the extra pipelines); nothing here knows what they do.
-"""
+"""Pipelines: a YAML file of commands with their inputs and outputs (docs/evaluation.md); what is not done is run."""
 
 from wm_plugin.lab.pipelines.expand import Step, expand
 from wm_plugin.lab.pipelines.file import Pipeline, read

@@ -1,4 +1,4 @@
-"""Runs a pipeline's steps by doit: in their order, several at a time, those alone that are not done."""
+"""Runs the steps of a pipeline that are not done: in their order, several at a time."""
 
 import os
 import shlex
@@ -6,12 +6,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from wm_plugin.errors import MissingExtraError, UserError, nearest
+from wm_plugin.errors import UserError, nearest
 from wm_plugin.lab.pipelines.expand import Step
 from wm_plugin.lab.pipelines.records import Records, Status
 
@@ -21,7 +22,7 @@ _TAIL = 15  # lines of a failed command's output that are shown
 
 @dataclass
 class Outcome:
-    """What became of a step: done (before), ran, failed, or waits (for one that failed)."""
+    """A step's end. `state` is done (before), ran, failed, or waits (for one that failed)."""
 
     step: Step
     state: str = "waits"
@@ -45,14 +46,11 @@ class Run:
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     lock: int = -1
     processes: list[Any] = field(default_factory=list)
+    stopped: bool = False
 
 
 def check_inputs(steps: Sequence[Step]) -> None:
-    """Refuse to begin without what no step makes.
-
-    Raises:
-        UserError: a need is not there.
-    """
+    """Refuse to begin without a file that no step makes."""
     for step in steps:
         for need in step.needs:
             ours = any(
@@ -65,11 +63,7 @@ def check_inputs(steps: Sequence[Step]) -> None:
 
 
 def chosen(steps: Sequence[Step], only: Sequence[str]) -> list[Step]:
-    """The steps of these names, with all that they need; all steps without names.
-
-    Raises:
-        UserError: there is no such step.
-    """
+    """Return the steps of these names and all that they need; every step without names."""
     wanted = {step.name for step in steps if not only or {step.name, step.family} & set(only)}
     names = {name for step in steps for name in (step.name, step.family)}
     for name in only:
@@ -82,11 +76,7 @@ def chosen(steps: Sequence[Step], only: Sequence[str]) -> list[Step]:
 
 
 def plan(steps: Sequence[Step], records: Records) -> list[tuple[Step, Status]]:
-    """What would run, in order. What comes after a step that would run may turn out to be done, if that makes the same again.
-
-    Raises:
-        UserError: as from `Records.status`.
-    """
+    """Return each step's status, in order. A step after one that would run is done if that makes the same as before."""
     found: dict[str, Status] = {}
     for step in steps:
         status = records.status(step)
@@ -98,43 +88,33 @@ def plan(steps: Sequence[Step], records: Records) -> list[tuple[Step, Status]]:
 
 
 def run(steps: Sequence[Step], run: Run) -> bool:
-    """Run what is not done. Returns whether all steps are done now; `run.outcomes` has each.
+    """Run what is not done, `run.jobs` steps at a time. Return whether all steps are done now; `run.outcomes` has each.
+
+    Where a step fails, those that do not need it still run.
 
     Raises:
-        UserError: another run is at it, or something is in the place of an output.
-        MissingExtraError: doit is not installed.
+        UserError: another run uses the folder, or something is in the place of an output.
     """
-    try:
-        from doit.control import TaskControl
-        from doit.dependency import Dependency, SqliteDB
-        from doit.exceptions import TaskFailed
-        from doit.runner import MThreadRunner, Runner
-        from doit.task import Stream, Task
-    except ImportError:
-        raise MissingExtraError("wm lab pipeline", "doit", "pipelines") from None
     run.outcomes = {step.name: Outcome(step) for step in steps}
-
-    def task(step: Step) -> Any:
-        return Task(
-            step.name,
-            [lambda: None if _ran(step, run) else TaskFailed(step.name)],
-            task_dep=[name for name in step.after if name in run.outcomes],
-            uptodate=[lambda: _is_done(step, run)],
-            io={"capture": False},
-            verbosity=2,
-        )
-
     run.records.make()
-    with run.records.locked() as run.lock:
+    with run.records.locked() as run.lock, ThreadPoolExecutor(run.jobs) as threads:
         plan(steps, run.records)  # what is in the way is found before hours of work
-        control = TaskControl([task(step) for step in steps])
-        control.process(None)
-        # what other steps may still do is done where one fails
-        arguments = (Dependency(SqliteDB, ":memory:"), _Quiet(), True, False, Stream(2))
-        runner = Runner(*arguments) if run.jobs == 1 else MThreadRunner(*arguments, run.jobs)
+        waiting, running = list(steps), dict[Future[bool], Step]()
+        finished: set[str] = set()
         try:
-            runner.run_all(control.task_dispatcher())
+            while True:
+                ready = [step for step in waiting if finished.issuperset(set(step.after) & set(run.outcomes))]
+                for step in ready[: run.jobs - len(running)]:  # in their order
+                    waiting.remove(step)
+                    running[threads.submit(_ran, step, run)] = step
+                if not running:
+                    break
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    step = running.pop(future)
+                    if future.result():
+                        finished.add(step.name)
         except BaseException:
+            run.stopped = True
             _end(run.processes)
             raise
         finally:
@@ -142,39 +122,30 @@ def run(steps: Sequence[Step], run: Run) -> bool:
     return all(outcome.state in ("done", "ran") for outcome in run.outcomes.values())
 
 
-def _is_done(step: Step, run: Run) -> bool:
-    try:
-        status = run.records.status(step)
-    except (OSError, UserError):  # which `_ran` meets again, and says
-        return False
-    run.outcomes[step.name].why = status.why
-    if status.done:
-        run.outcomes[step.name].state = "done"
-    return status.done
-
-
 def _ran(step: Step, run: Run) -> bool:
-    """Run a step. Whether it made what it is to make."""
+    """Run a step that is not done; return whether it is done now."""
     outcome, began = run.outcomes[step.name], time.monotonic()
     try:
-        _make(step, run)
-    except (OSError, ValueError) as error:  # the second also of a word with a NUL
+        status = run.records.status(step)
+        outcome.why = status.why
+        if status.done:
+            outcome.state = "done"
+            return True
+        _make(step, status, run)
+    except (OSError, ValueError) as error:  # the second also for a word with a NUL
         outcome.state, outcome.why = "failed", str(error)
-        run.say(f"{step.name}: {error}")
+        if not run.stopped:
+            run.say(f"{step.name}: {error}")
         return False
     outcome.state, outcome.seconds = "ran", time.monotonic() - began
     run.say(f"{step.name}: done in {outcome.seconds:,.0f} s")
     return True
 
 
-def _make(step: Step, run: Run) -> None:
-    """Run a step's commands.
-
-    Raises:
-        UserError: one failed, or they did not make what they are to make.
-    """
+def _make(step: Step, status: Status, run: Run) -> None:
+    """Run a step's commands; raise UserError if one fails, or if an output is missing at the end."""
     records = run.records
-    status, record, log = records.status(step), records.wanted(step), records.log(step)
+    record, log = records.wanted(step), records.log(step)
     missing = next((need for need in step.needs if record.needs[step.portable(need)] is None), None)
     if missing is not None:
         raise UserError(f"needs {missing}, which is not there")
@@ -209,15 +180,15 @@ def _make(step: Step, run: Run) -> None:
 
 
 def _work_of(path: str) -> list[str]:
-    """Where our data commands keep what they have done of X.jsonl, to go on from: X.work, which is of other settings then."""
+    """Return where our data commands keep the unfinished part of X.jsonl: X.work."""
     return [str(Path(path).with_suffix(".work"))] if Path(path).suffix in (".jsonl", ".parquet") else []
 
 
 def _call(step: Step, command: Sequence[str], run: Run) -> int:
-    """Run a command. Returns its exit code."""
-    programs = str(
-        Path(sys.executable).parent
-    )  # a command's program is this environment's, where it has one of the name
+    """Run a command; return its exit code."""
+    if run.stopped:
+        raise UserError("was interrupted")
+    programs = str(Path(sys.executable).parent)  # this environment's programs come first
     path = os.pathsep.join([programs, os.environ.get("PATH", os.defpath)])
     words = ["python", "-m", "wm_plugin", *command[1:]] if command[0] == "wm" else list(command)
     if os.access(os.path.join(programs, words[0]), os.X_OK):
@@ -241,7 +212,7 @@ def _call(step: Step, command: Sequence[str], run: Run) -> int:
 
 
 def _end(processes: Sequence[Any]) -> None:
-    """Wait for the commands, which a terminal has told of an interrupt, too; then end them."""
+    """Wait for the commands, which get a terminal's interrupt too; then end them."""
     until = time.monotonic() + _PATIENCE
     for end in (None, "terminate", "kill"):
         for process in processes:
@@ -251,17 +222,3 @@ def _end(processes: Sequence[Any]) -> None:
         for process in processes:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(max(0.1, until - time.monotonic()))
-
-
-class _Quiet:
-    """doit's reporter, which says nothing but what went wrong in us."""
-
-    def __getattr__(self, _name: str) -> Callable[..., None]:
-        return lambda *_: None
-
-    def add_failure(self, _task: Any, fail: Any) -> None:
-        if getattr(fail, "traceback", ""):
-            print(fail.get_msg(), file=sys.stderr)
-
-    def runtime_error(self, message: str) -> None:
-        print(message, file=sys.stderr)

@@ -24,51 +24,35 @@ _DEEP = 50  # values within values
 
 @dataclass(frozen=True)
 class Step:
-    """A step that can run.
+    """A step that can run."""
 
-    Attributes:
-        name: the file's name for it, with the values of its loops: `train:real:0`.
-        commands: words, of each command.
-        needs, makes: paths.
-        after: names of the steps that make what it needs.
-        here: the folder of the file. Where that lies is no reason to run a step again.
-    """
-
-    name: str
-    commands: tuple[tuple[str, ...], ...]
+    name: str  # the file's name for it, with the values of its loops: `train:real:0`
+    commands: tuple[tuple[str, ...], ...]  # each command's words
     needs: tuple[str, ...]
     makes: tuple[str, ...]
     env: Mapping[str, str]
     resumes: bool
     show: bool
-    here: str
-    after: tuple[str, ...] = ()
+    here: str  # the file's folder; to move it is no reason to run a step again
+    after: tuple[str, ...] = ()  # names of the steps that make what it needs
     loops: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def family(self) -> str:
-        """The file's name for it."""
         return self.name.partition(":")[0]
 
     @property
     def key(self) -> str:
-        """What has to be the same for the step to be done, beside content."""
+        """What must be unchanged for the step to count as done, beside content."""
         return self.portable(repr((self.commands, sorted(self.env.items()))))
 
     def portable(self, text: str) -> str:
-        """A text without the place of the file."""
+        """Return a text without the place of the file."""
         return text.replace(self.here, "{here}").replace(os.path.dirname(self.here), "{here}/..")
 
 
 def expand(pipeline: Pipeline, work: str | None = None) -> list[Step]:
-    """The steps, each after those that make what it needs.
-
-    Args:
-        work: the folder of all results, in place of the file's own.
-
-    Raises:
-        UserError: an unknown name, a path that two steps make, steps that wait for each other.
-    """
+    """Return the steps, each after those that make what it needs; `work` replaces the file's own folder of results."""
     work = work_of(pipeline) if work is None else os.path.normpath(work)
     made: dict[str, dict[str, _Names]] = {name: {} for name in pipeline.steps}
     for name, written in pipeline.steps.items():
@@ -86,7 +70,7 @@ def expand(pipeline: Pipeline, work: str | None = None) -> list[Step]:
 
 
 def work_of(pipeline: Pipeline) -> str:
-    """The folder of all results that a file names."""
+    """Return the folder of all results that a file names."""
     return os.path.normpath(_Names(pipeline, {}, "", "").text(pipeline.work))
 
 
@@ -101,7 +85,6 @@ class _Names:
         self._depth = 0
 
     def value(self, name: str) -> Value:
-        """A name's value: a text, or several."""
         if name.startswith("@"):
             return tuple(path for one in self._makers(name[1:]) for path in one.makes())
         found = self._find(name)
@@ -135,7 +118,7 @@ class _Names:
         return self.pipeline.values.get(name)
 
     def _makers(self, family: str) -> "list[_Names]":
-        """The steps of a name in the file whose loops have the same values as here, where both have the loop."""
+        """Return a family's steps whose loops have the same values as here, where both have the loop."""
         if family not in self.made:
             raise self.error(f"there is no step {family!r}{nearest(family, self.made)}")
         found = {
@@ -150,8 +133,6 @@ class _Names:
         return tuple(map(os.path.normpath, self.words(self.pipeline.steps[self.family].makes)))
 
     def text(self, text: str) -> str:
-        """A text with its names replaced."""
-
         def one(match: re.Match[str]) -> str:
             value = self.value(match[1])
             if not isinstance(value, str):
@@ -161,7 +142,7 @@ class _Names:
         return _NAME.sub(one, text)
 
     def words(self, texts: Sequence[str]) -> tuple[str, ...]:
-        """Texts with their names replaced; one that is nothing but a list's name gives its values."""
+        """Replace the names in texts; one that is nothing but a list's name gives its values."""
         found: list[str] = []
         for text in texts:
             whole = _NAME.fullmatch(text)
@@ -170,7 +151,7 @@ class _Names:
         return tuple(found)
 
     def command(self, text: str) -> tuple[str, ...]:
-        """A command's words, split as a shell does."""
+        """Return a command's words, split as a shell does."""
         try:
             split = shlex.split(text)
         except ValueError as error:
@@ -220,7 +201,7 @@ def _step(pipeline: Pipeline, name: str, written: Written, names: _Names) -> Ste
 
 
 def _linked(pipeline: Pipeline, steps: Mapping[str, Step], work: str) -> dict[str, Step]:
-    """The steps with all that they come after: what makes a path that they need, or one within it."""
+    """Add to each step those that make a path that it needs, or one within it."""
     makers: dict[str, str] = {}
     within: dict[str, set[str]] = {}  # folder -> the steps that make something in it
     for step in steps.values():
@@ -250,7 +231,7 @@ def _above(path: str) -> list[str]:
 
 
 def _ordered(pipeline: Pipeline, steps: Mapping[str, Step]) -> list[Step]:
-    """The steps in the file's order, as far as what they need allows."""
+    """Return the steps in the file's order, as far as what they need allows."""
     places = {name: place for place, name in enumerate(steps)}
     sorter = TopologicalSorter({name: step.after for name, step in steps.items()})
     try:

@@ -17,13 +17,9 @@ def _listed(value: Any) -> Any:
     return (value,) if isinstance(value, str) else value
 
 
-def _lines(value: Any) -> Any:
-    return value or {}  # a key without lines under it
-
-
 Texts = Annotated[tuple[str, ...], BeforeValidator(_listed)]
 Value = str | tuple[str, ...]
-Values = Annotated[dict[str, Value], BeforeValidator(_lines)]
+Values = Annotated[dict[str, Value], BeforeValidator(lambda value: value or {})]  # a key may have no lines under it
 
 
 class Written(Options):
@@ -57,19 +53,11 @@ class Pipeline(Options):
     env: dict[str, str] = option("Environment variables of all steps.", default={})
 
     def error(self, text: str, step: str = "") -> UserError:
-        """An error that names the file, and the step."""
         return UserError(f"{self.path}: {f'step {step}: ' if step else ''}{text}")
 
 
 def read(path: Path, sets: Sequence[str] = ()) -> Pipeline:
-    """The pipeline in a file.
-
-    Args:
-        sets: `NAME=VALUE` of settings; a setting that is a list takes values with commas between them.
-
-    Raises:
-        UserError: the file cannot be read or has another shape, or it has no such setting.
-    """
+    """Read a pipeline's file; `sets` are `NAME=VALUE` of settings, of lists with commas between the values."""
     try:
         # the base loader takes every scalar as a text
         top = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)

@@ -1,8 +1,8 @@
-"""What a run remembers of its steps, in `.pipeline` of the folder of all results, and what follows from it.
+"""Records of a pipeline's steps, in `.pipeline` of the folder of all results.
 
-A step is done if its commands and variables, the content of what it needs and the content of what it made are as its record has
-them. The record of a step that began is written before its first command, so that a killed one is known: its commands go on with
-what it wrote. Every other output that is in the way is moved to `.pipeline/stale`, never removed.
+A step is done if its commands and variables, the content of its needs and the content of its outputs are as its record has them.
+A step's record is written before its first command, so that a killed step is known and goes on with what it wrote. Every other
+output that is in the way is moved to `.pipeline/stale`, never removed.
 """
 
 import fcntl
@@ -38,21 +38,17 @@ class Status(NamedTuple):
 
 @dataclass(frozen=True)
 class Record:
-    """A step's commands, digests of what it needs, how many of its commands ended, and digests of what it made.
-
-    Attributes:
-        paths: all that the step ever was to make. What is in another place is not its own.
-    """
+    """A step's commands, with digests of what it needs and what it made."""
 
     commands: str
     needs: Mapping[str, str | None]
-    ended: int = 0
+    ended: int = 0  # how many of its commands
     made: Mapping[str, str | None] | None = None
-    paths: Sequence[str] = ()
+    paths: Sequence[str] = ()  # its outputs in all runs; what is elsewhere is not its own
 
 
 class Digests:
-    """Digests of files and folders by their content. A file is read again only where the system says that it was changed."""
+    """Digests of files and folders by content. A file is read again only if its size, times or inode changed."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._lock = path, threading.Lock()
@@ -61,7 +57,7 @@ class Digests:
             self._known = json.loads(path.read_bytes())
 
     def of(self, path: str) -> str | None:
-        """The digest of a file, or of a folder with the names in it; None if there is nothing."""
+        """Return the digest of a file, or of a folder with the names in it; None if there is nothing."""
         if not os.path.isdir(path):
             return self._of_file(path)
         whole, seen = hashlib.sha256(b"folder"), set()
@@ -100,15 +96,7 @@ class Digests:
 
 
 class Records:
-    """The records of one folder of results.
-
-    Args:
-        work: the folder.
-        name: the pipeline's. Another pipeline's folder is refused.
-
-    Raises:
-        UserError: as said.
-    """
+    """The records of the pipeline `name` in the folder of results `work`; another pipeline's folder is refused."""
 
     def __init__(self, work: Path, name: str) -> None:
         self.folder, self._name = work / FOLDER, name
@@ -119,17 +107,16 @@ class Records:
                 raise UserError(f"{work} has the results of the pipeline {of}; name another folder with --out")
 
     def make(self) -> None:
-        """Make the folder."""
         for name in ("steps", "logs"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         write_text(self.folder / "pipeline", self._name + "\n")
 
     def log(self, step: Step, end: str = "log") -> Path:
-        """The file of what a step's commands print; with the end "out" what a step with `show` prints."""
+        """Return the file of a step's output: all of it, or with the end "out" what a step with `show` prints."""
         return self.folder / "logs" / f"{_file(step)}.{end}"
 
     def read(self, step: Step) -> Record | None:
-        """A step's record; None if there is none that can be read."""
+        """Return a step's record; None if none can be read."""
         try:
             return Record(**json.loads((self.folder / "steps" / f"{_file(step)}.json").read_bytes()))
         except (OSError, ValueError, TypeError):
@@ -139,19 +126,14 @@ class Records:
         write_text(self.folder / "steps" / f"{_file(step)}.json", json.dumps(asdict(record)) + "\n")
 
     def wanted(self, step: Step) -> Record:
-        """The record that a step would have if it began now."""
+        """Return the record that a step would have if it began now."""
         return Record(step.key, {step.portable(need): self.digests.of(need) for need in step.needs})
 
     def made(self, step: Step) -> dict[str, str | None]:
-        """The digests of what a step made."""
         return {path: self.digests.of(path) for path in step.makes}
 
     def status(self, step: Step) -> Status:
-        """Whether a step is done.
-
-        Raises:
-            UserError: something is in the place of an output that the step did not make.
-        """
+        """Return whether a step is done; raise UserError if something else is in the place of an output."""
         old = self.read(step)
         own = () if old is None else old.paths
         there = next((path for path in step.makes if path not in own and os.path.lexists(path)), None)
@@ -180,7 +162,7 @@ class Records:
         return Status(True)
 
     def aside(self, path: str) -> str:
-        """Move what is in an output's place to a folder of its own, where no command looks. Returns its new place."""
+        """Move what is in an output's place to a new folder, where no command looks; return its new place."""
         for number in itertools.count(1):
             folder = self.folder / "stale" / str(number)
             with suppress(FileExistsError):  # another step may take the number at the same time
@@ -191,11 +173,7 @@ class Records:
 
     @contextmanager
     def locked(self) -> Iterator[int]:
-        """Keep other runs out. Commands inherit the file that this gives: one that outlives a killed run keeps them out, too.
-
-        Raises:
-            UserError: another run, or a command that one left, has it.
-        """
+        """Keep other runs out, and yield the lock's file, which commands inherit: one that outlives its run keeps it."""
         lock = self.folder / "lock"
         with open(lock, "a+") as file:
             try:

@@ -7,10 +7,9 @@ from typing import Any
 
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.lab.report.arms import seed_of, spread
-from wm_plugin.lab.report.chart import Interval
+from wm_plugin.lab.report.chart import Interval, Intervals, Value
 from wm_plugin.lab.report.document import Section, Table
 from wm_plugin.lab.report.measured import AXES
-from wm_plugin.lab.report.plots import Intervals, Value
 from wm_plugin.lab.report.sources import Measured
 from wm_plugin.runtime.page import short
 from wm_plugin.tokens.view import visible

@@ -8,15 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from pathlib import Path
+from typing import Any
 
 from wm_plugin.data.outputs import write_text
-from wm_plugin.lab.report import chart, plots
-from wm_plugin.lab.report.chart import Changes, Curve
-from wm_plugin.lab.report.plots import Heat, Intervals
+from wm_plugin.lab.report.chart import COLOURS, Changes, Curve, Figure, Intervals, Styles, swatch
 from wm_plugin.runtime import page
 from wm_plugin.tokens.view import LEGEND, Token, to_html, visible
-
-Figure = Curve | Changes | Intervals | Heat
 
 _LONGEST = 1200  # characters of a prediction that are compared and shown
 _BOARD = 40  # characters of a line; a text with longer lines is prose, and needs a wider column
@@ -73,9 +70,8 @@ class Report:
     picture: Sequence[Figure] = ()  # one or two figures that show the headline
     reading: Sequence[str] = ()  # how to read the page, in sentences
     glyphs: Sequence[tuple[str, str]] = ()  # what the characters of observations mean: (characters, meaning)
-    # the table: one mapping of column to value per arm, all with the same columns
-    arms: Sequence[Mapping[str, str | float]] = ()
-    summary: Sequence[str] = ()  # sentences, the most important first
+    measured: Table | None = None
+    summary: Sequence[str] = ()  # sentences under the table, the most important first
     # predictions beside the real observations; characters that differ are marked
     comparisons: Sequence[Comparison] = ()
     comparing: str = ""  # how the shown predictions were chosen
@@ -89,31 +85,20 @@ class Report:
 
 
 def render(report: Report) -> str:
-    """Return the HTML document.
-
-    Raises:
-        MissingExtraError: jinja2 is not installed.
-        ValueError: The arms of the table differ in their columns.
-    """
+    """Return the HTML document; raise MissingExtraError without jinja2."""
     page.check_extra("the report")
-    columns = list(report.arms[0]) if report.arms else []
-    if any(list(row) != columns for row in report.arms):
-        raise ValueError("the arms of a report differ in their columns")
     styles = _styles(report)
+    curves = [Section("Curves", figures=report.curves, detailed=True)] if report.curves else []
     return page.render(
         "wm_plugin.lab.report",
         "report.html",
         "the report",
         title=report.title,
         report=report,
-        columns=columns,
-        rows=[[_cell(row[column]) for column in columns] for row in report.arms],
-        legend=[
-            (arm, style, report.details.get(arm, ""), page.markup(chart.swatch(style))) for arm, style in styles.items()
-        ],
+        legend=[(arm, style, report.details.get(arm, ""), page.markup(swatch(style))) for arm, style in styles.items()],
         picture=_drawn(report.picture, styles),
-        figures=_drawn(report.curves, styles),
         sections=[_on_page(section, styles) for section in report.sections],
+        curves=[_on_page(section, styles) for section in curves],
         appendix=[_on_page(section, styles) for section in report.appendix],
         comparisons=[
             (pair, [(arm, *_compared(text, pair.real)) for arm, text in pair.predicted.items()], _is_prose(pair))
@@ -174,44 +159,19 @@ def _is_prose(pair: Comparison) -> bool:
     return any(len(line) > _BOARD for text in texts for line in text[:_LONGEST].split("\n"))
 
 
-def _on_page(section: Section, styles: Mapping[str, int]) -> tuple[Section, list[tuple[Figure, object]], set[str]]:
+def _on_page(section: Section, styles: Styles) -> tuple[Section, list[tuple[Figure, Any]], set[str]]:
     """Return a section, its figures, and the arms that its key explains."""
-    return section, _drawn(section.figures, styles), {arm for figure in section.figures for arm in _arms(figure)}
+    return section, _drawn(section.figures, styles), {arm for figure in section.figures for arm in figure.arms}
 
 
-def _drawn(figures: Sequence[Figure], styles: Mapping[str, int]) -> list[tuple[Figure, object]]:
-    return [(figure, page.markup(_figure(figure, styles))) for figure in figures]
+def _drawn(figures: Sequence[Figure], styles: Styles) -> list[tuple[Figure, Any]]:
+    return [(figure, page.markup(figure.draw(styles))) for figure in figures]
 
 
 def _styles(report: Report) -> dict[str, int]:
     """Number each arm's colour. What is in no curve, such as the start, gets 0."""
     inner = [figure for section in (*report.sections, *report.appendix) for figure in section.figures]
     figures = sorted((*report.picture, *report.curves, *inner), key=lambda figure: isinstance(figure, Intervals))
-    arms = list(dict.fromkeys([*report.details, *(arm for figure in figures for arm in _arms(figure))]))
+    arms = list(dict.fromkeys([*report.details, *(arm for figure in figures for arm in figure.arms)]))
     others = [one.arm for figure in report.picture if isinstance(figure, Changes) for one in figure.changes]
-    return {arm: 0 for arm in others if arm not in arms} | {
-        arm: 1 + index % chart.COLOURS for index, arm in enumerate(arms)
-    }
-
-
-def _arms(figure: Figure) -> list[str]:
-    """Return the arms that are drawn in their colours."""
-    if isinstance(figure, Curve):
-        return [series.arm for series in figure.series]
-    if isinstance(figure, Intervals):
-        return [value.arm for _, values in figure.rows for value in values]
-    return []
-
-
-def _figure(figure: Figure, styles: Mapping[str, int]) -> str:
-    if isinstance(figure, Heat):
-        return plots.heat(figure)
-    if isinstance(figure, Intervals):
-        return plots.intervals(figure, styles)
-    return chart.lines(figure, styles) if isinstance(figure, Curve) else chart.changes(figure, styles)
-
-
-def _cell(value: str | float) -> str:
-    if isinstance(value, str):
-        return value
-    return f"{value:,}" if isinstance(value, int) else f"{value:.3f}" if abs(value) < 100 else f"{value:,.0f}"
+    return {arm: 0 for arm in others if arm not in arms} | {arm: 1 + index % COLOURS for index, arm in enumerate(arms)}

@@ -6,9 +6,19 @@ from dataclasses import replace
 
 from wm_plugin.lab.evaluation.measures import Evaluation, Measure
 from wm_plugin.lab.report.arms import spread
-from wm_plugin.lab.report.chart import Curve, Interval, Series, value_label
-from wm_plugin.lab.report.document import Figure, Section, Table
-from wm_plugin.lab.report.plots import MAX_CELLS, MAX_ROWS, Heat, Intervals, Value
+from wm_plugin.lab.report.chart import (
+    MAX_CELLS,
+    MAX_ROWS,
+    Curve,
+    Figure,
+    Heat,
+    Interval,
+    Intervals,
+    Series,
+    Value,
+    value_label,
+)
+from wm_plugin.lab.report.document import Section, Table
 from wm_plugin.lab.report.sources import Measured
 
 _MAX_GROUPS = 12  # rows of a figure, the largest groups

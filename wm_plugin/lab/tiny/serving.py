@@ -59,10 +59,14 @@ def run_beside(reply: Reply, port: int, command: Sequence[str]) -> int:
     Raises:
         UserError: there is no command, or the port is taken.
     """
-    if not command:
-        raise UserError("name a command to run beside the server")
+    check_command(command)
     with serving(reply, port) as url:
         return subprocess.run(command, check=False, env=os.environ | {URL: url}).returncode
+
+
+def check_command(command: Sequence[str]) -> None:
+    if not command:
+        raise UserError("name a command to run beside the server")
 
 
 class _Handler(BaseHTTPRequestHandler):

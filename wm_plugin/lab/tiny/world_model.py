@@ -1,21 +1,17 @@
 """Train a tiny model as a world model, on the dialogues of `wm data build --as word2world`.
 
-    python -m wm_plugin.lab.tiny.world_model --start runs/tiny --rows rows.jsonl --held-out held_out.jsonl --out runs/world
+    python -m wm_plugin.lab.tiny world-model --start runs/tiny --rows rows.jsonl --held-out held_out.jsonl --out runs/world
 
 It starts from the tiny policy, which already predicts its world, and learns what only a world model needs: where an observation
 ends, the mark of success, and what simulation instructions ask for. Tokens that the model does not expect weigh more, like
 changed cells in the demo's warm start.
 """
 
-import argparse
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from rich.console import Console
-from rich.progress import Progress
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel
@@ -25,14 +21,11 @@ from wm_plugin.data.sample import Sample
 from wm_plugin.data.tokenize import Tokeniser
 from wm_plugin.errors import UserError
 from wm_plugin.lab.evaluation.one_step import evaluate
-from wm_plugin.lab.tiny.folder import check_out, load, save
 from wm_plugin.lab.tiny.policy import HEADER, make_tokenizer
 from wm_plugin.lab.tiny.warm_start import STOP_AT, train
-from wm_plugin.runtime.command import exit_code, output
 
-MARK = "tiny_world_model.json"  # a file in every folder that this command wrote
 HARD = 4.0  # the extra weight of a token that the model takes for impossible
-_CHECKED = 64  # held-out rows that decide whether training ends early
+CHECKED = 64  # held-out rows that decide whether training ends early
 _BEFORE, _AFTER = 'move({"direction": "', '"})'  # the text of a `move` call around its direction
 _MOVE = "message.content | replace('" + _BEFORE + "', '') | replace('" + _AFTER + "', '')"
 TEMPLATE = (
@@ -100,7 +93,12 @@ def world_tokenizer(template: str = TEMPLATE) -> Any:
     """
     tokenizer = make_tokenizer()
     tokenizer.chat_template = template
-    for name in ("response_template", "response_schema"):  # they would parse letters as moves
+    return unparsed(tokenizer)
+
+
+def unparsed(tokenizer: Any) -> Any:
+    """Return a tokenizer whose turns are texts: a response template would parse letters as moves."""
+    for name in ("response_template", "response_schema"):
         setattr(tokenizer, name, None)
     return tokenizer
 
@@ -128,55 +126,3 @@ def read_rows(path: Path, tokenizer: Any, most: int | None = None) -> Rows:
 
 def _is_message(value: Any) -> bool:
     return isinstance(value, dict) and all(isinstance(value.get(name), str) for name in ("role", "content"))
-
-
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m wm_plugin.lab.tiny.world_model", description=(__doc__ or "").partition("\n")[0]
-    )
-    parser.add_argument(
-        "--start", type=Path, required=True, help="folder of the tiny policy, python -m wm_plugin.lab.tiny"
-    )
-    parser.add_argument(
-        "--rows", type=Path, required=True, help="X.jsonl from wm data build --as word2world --host trl"
-    )
-    parser.add_argument("--held-out", type=Path, required=True, help="the same, from other episodes")
-    parser.add_argument("--out", type=Path, required=True, help="directory to write")
-    parser.add_argument(
-        "--steps",
-        type=int,
-        default=300,
-        help="at most this many optimizer steps: training ends when 95%% of held-out observations are exact (default: 300)",
-    )
-    parser.add_argument("--batch", type=int, default=24, help="dialogues a step")
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args(arguments)
-    for flag, value in (("--steps", options.steps), ("--batch", options.batch)):
-        if value < 1:
-            raise UserError(f"{flag} is {value}; write a number >= 1")
-    check_out(options.out, MARK, "a tiny world model")
-    torch.set_num_threads(1)  # more threads are slower with so small a model
-    tokenizer = world_tokenizer()
-    rows, held_out = read_rows(options.rows, tokenizer), read_rows(options.held_out, tokenizer, _CHECKED)
-    model = load(options.start, "--start")
-    console = Console(stderr=True)
-    with Progress(console=console, disable=not console.is_terminal) as bars:
-        learning = bars.add_task("predict the world")
-        exact = fit(
-            model,
-            rows,
-            held_out,
-            steps=options.steps,
-            batch=options.batch,
-            seed=options.seed,
-            progress=lambda n, of: bars.update(learning, completed=n, total=of),
-        )
-    model.generation_config.eos_token_id = tokenizer.eos_token_id
-    save(model, tokenizer, options.out, MARK, {"seed": options.seed, "exact": exact})
-    with output():
-        print(f"{options.out}: {exact:.3f} of held-out observations are right")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(exit_code(main, "wm_plugin.lab.tiny.world_model"))

@@ -5,9 +5,9 @@ from typing import Any
 
 import torch
 
-from wm_plugin.lab.evaluation.compare import SHARE, Ratio, compare
+from wm_plugin.lab.evaluation.intervals import SHARE, Ratio, compare
 from wm_plugin.lab.evaluation.one_step import Prediction
-from wm_plugin.lab.report import Comparison, Report, Sample
+from wm_plugin.lab.report import Comparison, Report, Sample, Table
 from wm_plugin.lab.report.chart import Change, Changes, Curve, Interval, Series
 from wm_plugin.lab.tiny.held_out import HeldOut
 from wm_plugin.lab.tiny.policy import HEADER, Played
@@ -71,7 +71,7 @@ def make_report(result: dict[str, Any], arms: list[Arm], before: list[Prediction
         picture=[_changes(ahead, arms), exact],
         reading=list(_reading(result["steps"])),
         glyphs=GLYPHS,
-        arms=_table(arms, result["claims"], ahead),
+        measured=_table(arms, result["claims"], ahead),
         summary=[ahead["sentence"]],
         comparisons=_cards(before, arms),
         comparing=f"{len(before)} walks are put in order by how many characters the three policies predict right. The cards come "
@@ -219,7 +219,7 @@ def _training(arms: Sequence[Arm]) -> Iterator[Curve]:
         yield Curve(title, series, unit, "steps of RL", percent)
 
 
-def _table(arms: Sequence[Arm], claims: Sequence[Mapping[str, Any]], ahead: Mapping[str, Any]) -> list[dict[str, str]]:
+def _table(arms: Sequence[Arm], claims: Sequence[Mapping[str, Any]], ahead: Mapping[str, Any]) -> Table:
     """Make a row for each measure: the start, and each arm with its difference to the start and the interval."""
     columns = ("", START, *(arm.name for arm in arms), f"{arms[1].name} against {arms[0].name}")
     between, *effects = ahead["claims"]
@@ -235,7 +235,7 @@ def _table(arms: Sequence[Arm], claims: Sequence[Mapping[str, Any]], ahead: Mapp
             for arm, claim in zip(arms, against_start, strict=True)
         ]
         rows.append((label, _value(measure, arms[0].start.ratios[measure].mean), *cells, _verdict(measure, between)))
-    return [dict(zip(columns, row, strict=True)) for row in rows]
+    return Table(columns, rows)
 
 
 def _verdict(measure: str, claim: Mapping[str, Any]) -> str:

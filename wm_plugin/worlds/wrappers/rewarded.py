@@ -22,8 +22,8 @@ from wm_plugin.rewards.episode import EpisodeReward
 COUNTS = ("actions", "effective")  # required in an environment's `metrics`
 
 
-def rewarded(environment: type, **settings: Any) -> type:
-    """The class of `environment` whose reward is `EpisodeReward(**settings)` of its own reward and counts.
+def rewarded(environment: type, config: EpisodeReward | None = None, **settings: Any) -> type:
+    """Return the class of `environment` whose reward is an `EpisodeReward` of its own reward and counts.
 
     Args:
         environment: has `get_reward` and a mapping `metrics` with `actions` and `effective`, and `invalid` if it counts these.
@@ -32,7 +32,7 @@ def rewarded(environment: type, **settings: Any) -> type:
         UserError: there is no such setting, its value does not fit, or the environment has no `get_reward`; in an episode:
             `metrics` lacks a count, or a setting needs `turns` and there are none.
     """
-    reward = EpisodeReward.read(settings, "episode_reward")
+    reward = EpisodeReward.read(settings, "episode_reward") if config is None else config
     if not hasattr(environment, "get_reward"):
         raise UserError(f"{environment.__name__} has no get_reward: there is no outcome to rescale")
     return dress(environment, Rewarded, reward)

@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 def simulated(environment: type, config: SimulationConfig | Mapping[str, Any]) -> type:
-    """The class of `environment` whose observations are a world model's.
+    """Return the class of `environment` whose observations are a world model's.
 
     `metrics` has `actions`, `effective` and `invalid` by what is observed (see `Counts`), `lost`, and under `simulation/` what
     was asked.
@@ -41,9 +41,7 @@ def simulated(environment: type, config: SimulationConfig | Mapping[str, Any]) -
         UserError: the config does not fit, or a method of the world is asynchronous.
     """
     config = SimulationConfig.read(config, "simulation")
-    for name in ("reset", "get_reward", *tool_names(environment)):
-        if inspect.iscoroutinefunction(getattr(environment, name, None)):
-            raise UserError(f"simulation: {environment.__name__}.{name} is asynchronous; write a plain method")
+    check_awaits_nothing(environment, "simulation")
     if hasattr(environment, "_wm_file"):  # there is no real world to evaluate in
         config = config.replace(evaluation="simulated")
     if not hasattr(environment, "answer_tool"):
@@ -54,12 +52,10 @@ def simulated(environment: type, config: SimulationConfig | Mapping[str, Any]) -
             )
     elif config.success == "predicted" and not config.scenarios:
         _warn_of_answers(environment.__name__)
-    return _simulated(environment, config)
+    return dress(_staged(environment) if config.scenarios else environment, Simulated, config)
 
 
-@lru_cache  # the same class each time a config is read
-def _simulated(environment: Any, config: SimulationConfig) -> type:
-    return dress(staged(environment) if config.scenarios else environment, Simulated, config)
+_staged = lru_cache(staged)  # the same class each time a config is read
 
 
 @lru_cache
@@ -69,6 +65,13 @@ def _warn_of_answers(name: str) -> None:
         "success: answer has the world check it. wm/env/simulation/answer is what it would give",
         name,
     )
+
+
+def check_awaits_nothing(environment: type, field: str) -> None:
+    """Raise a UserError if a method of a world's class is asynchronous."""
+    for name in ("reset", "get_reward", *tool_names(environment)):
+        if inspect.iscoroutinefunction(getattr(environment, name, None)):
+            raise UserError(f"{field}: {environment.__name__}.{name} is asynchronous; write a plain method")
 
 
 def is_simulated(environment: Any) -> bool:
@@ -92,7 +95,7 @@ class Simulated(Wrapper):
 
     @classmethod
     def has_reward(cls, environment: type, options: SimulationConfig) -> bool:
-        """A class without a reward leaves it to the trainer's, unless the config asks for a verifier or a rule."""
+        """Whether hosts ask for a reward. A class without one leaves it to the trainer, unless a verifier or a rule decides."""
         return hasattr(environment, "get_reward") or options.success != "predicted"
 
     def reset(self, columns: dict[str, Any], start: Start) -> Any:

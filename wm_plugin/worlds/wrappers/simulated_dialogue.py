@@ -1,22 +1,24 @@
-"""An episode as a world model knows it, and the questions about it, for whoever asks: a simulated world in the place of the real
-one (`simulated_session`), or a check before an action in the real one (`verify_checks`).
+"""An episode as a world model knows it, and the questions about it: for a simulated world (`simulated_session`), or for a check
+before an action in the real one (`verified`).
 """
 
 import asyncio
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from functools import lru_cache
 from itertools import islice
 from types import MethodType
-from typing import Any
+from typing import Any, TypeVar
 
-from wm_plugin.data.contexts import Contexts, load_contexts
+from wm_plugin.data.contexts import load_contexts
 from wm_plugin.data.hidden import parse_parts
 from wm_plugin.data.prompts import load
 from wm_plugin.data.schema import Action, Call, Trajectory
 from wm_plugin.hosting.world import Wrapper, tool_names
+from wm_plugin.runtime import background
 from wm_plugin.tokens.harmless import harmless
 from wm_plugin.tokens.message import Message
 from wm_plugin.worlds.kit.protocol import fits, observers, tool_schema, world_context_of
@@ -27,45 +29,53 @@ from wm_plugin.worlds.wrappers.world_model_client import WorldModel, world_model
 
 _LOOKED = 16  # calls of a tool
 ASKED_AGAIN = ("cut", "empty", "no prediction", "headings")  # troubles of an answer that a server gave
+T = TypeVar("T")
+
+_contexts = lru_cache(load_contexts)  # all environments of a process share a file's hidden contexts
 
 
 class LostError(Exception):
-    """There is no answer of the world model; the message says why."""
+    """The world model has no answer; the message says why."""
 
 
-class Waiting:
-    """The calls of a turn that come to an environment and have not come yet.
+class PlayedTurn:
+    """A turn of the agent whose calls run.
 
     Args:
-        reached: the numbers of those that the host hands over.
+        reached: the numbers of the calls that come to the environment; the host answers the others itself.
+
+    Attributes:
+        told: what the agent read after each call that has come.
+        asked: the questions about it.
     """
 
     def __init__(self, action: Action, reached: Iterable[int]) -> None:
-        self._calls = action.calls
+        self.action, self.reached = action, sorted(reached)
+        self.told: dict[int, str] = {}
+        self.asked: list[Future[Any]] = []
         self._left: dict[str, deque[int]] = {}
-        for number in sorted(reached):
+        for number in self.reached:
             self._left.setdefault(action.calls[number].name, deque()).append(number)
 
     def find(self, name: str, arguments: Mapping[str, Any]) -> int | None:
-        """Which call this is: the first with these arguments, else the first of the tool; None if none of it is left.
+        """Return which call this is: the first with these arguments, else the first of the tool; None if none of it is left.
 
         Hosts run calls in their order, so that few are looked at; thousands in one message would take the square of the time.
         """
         left = self._left.get(name)
         if not left:
             return None
-        same = (number for number in islice(left, _LOOKED) if (self._calls[number].arguments or {}) == arguments)
+        same = (number for number in islice(left, _LOOKED) if (self.action.calls[number].arguments or {}) == arguments)
         return next(same, left[0])
 
     def take(self, number: int) -> None:
-        """A call that was found has come."""
-        self._left[self._calls[number].name].remove(number)
+        """Remove a call that has come."""
+        self._left[self.action.calls[number].name].remove(number)
 
-
-@lru_cache
-def _contexts(path: str) -> Contexts:
-    """The hidden contexts of a file, which all environments of a process share."""
-    return load_contexts(path)
+    def texts(self, results: Sequence[str]) -> list[str]:
+        """Return what the agent read after each call, where `results` has what the host says of it."""
+        texts = [*results, *[""] * len(self.action.calls)]
+        return [self.told.get(number, texts[number]) for number in range(len(self.action.calls))]
 
 
 class Dialogue:
@@ -82,9 +92,11 @@ class Dialogue:
     """
 
     def __init__(self, environment: type, world: Wrapper, config: SimulationConfig, where: str = "simulation") -> None:
-        self.config, self.world, self._environment = config, world, environment
+        self.config, self.world, self.environment = config, world, environment
         self._kinds = observers(environment)
-        self._tools = {name: MethodType(getattr(environment, name), world.instance) for name in tool_names(environment)}
+        self._tools: dict[str, Callable[..., Any]] = {
+            name: MethodType(getattr(environment, name), world.instance) for name in tool_names(environment)
+        }
         self._simulation = Simulation(
             load(config.prompts),
             observers=self._kinds,
@@ -93,10 +105,11 @@ class Dialogue:
             max_turns=sys.maxsize,
         )
         self.problem: Exception | None = None
+        self._turn: PlayedTurn | None = None
         self._forget()
 
     def _forget(self) -> None:
-        # of this episode: a question that is cancelled may still write into those of the episode before
+        """Begin new counts. A question that is cancelled may still write into those of the episode before."""
         self.asked: Counter[str] = Counter()
         self._waited = [0.0]
 
@@ -111,7 +124,7 @@ class Dialogue:
         """
         row = {name: value for name, value in columns.items() if name != "prompt"}
         row |= {} if prompt is None else {"prompt": prompt}
-        schemas = tuple(tool_schema(getattr(self._environment, name)) for name in self._tools)
+        schemas = tuple(tool_schema(getattr(self.environment, name)) for name in self._tools)
         context = context_of(prompt, first or "", schemas, world_context_of(self.world.instance))
         task = task_of(row)
         if self.config.context_file is not None:
@@ -124,16 +137,41 @@ class Dialogue:
     def _connect(self) -> None:
         self._model: WorldModel = world_model(self.config)
 
-    def _reaches(self, call: Call) -> bool:
-        """Whether the host hands a call over, rather than answering it."""
+    def _reached(self, action: Action) -> list[int]:
+        """Return which calls the host hands over, rather than answering them itself."""
+        return [number for number, call in enumerate(action.calls) if self._fits(call)]
+
+    def _fits(self, call: Call) -> bool:
         return call.name in self._tools and fits(self._tools[call.name], call.arguments)
+
+    def _find(self, name: str, arguments: Mapping[str, Any]) -> int | None:
+        """Return which call of the turn this is; None if it is of none."""
+        return None if self._turn is None else self._turn.find(name, arguments)
+
+    def _start(self, turn: PlayedTurn, question: Coroutine[Any, Any, T]) -> "Future[T]":
+        """Ask about a turn, without waiting."""
+        asked = background.start(question)
+        turn.asked.append(asked)
+        return asked
+
+    def _cancel(self) -> None:
+        """Cancel what is asked about calls that have not come."""
+        for asked in [] if self._turn is None else self._turn.asked:
+            asked.cancel()
+
+    async def ready(self) -> None:
+        """Wait for the answers about the turn. They may be failures."""
+        if self._turn is not None and self._turn.asked:
+            done, _ = await asyncio.wait([asyncio.wrap_future(one) for one in self._turn.asked])
+            for one in done:
+                one.cancelled() or one.exception()  # the calls deal with it; one that nobody looks at would be logged
 
     # -- the world model, in the background loop ----------------------------------------------------------------------------
 
     def _question(
         self, action: Action, data: Sequence[Mapping[str, Any]] = (), simulation: Simulation | None = None
     ) -> list[Message]:
-        """The dialogue of the training, without control tokens in it.
+        """Return the dialogue of the training, without control tokens in it.
 
         Args:
             data: of the action's observations.
@@ -153,7 +191,7 @@ class Dialogue:
         waited: list[float],
         sample: int = 0,
     ) -> Reading:
-        """What the world model says.
+        """Return what the world model says.
 
         Raises:
             LostError: it has no answer, or there is no time or budget for one.

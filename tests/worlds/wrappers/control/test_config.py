@@ -3,7 +3,7 @@
 import pytest
 
 from wm_plugin.errors import UserError
-from wm_plugin.worlds.wrappers.control import PERTURBATIONS, ControlConfig, Curriculum, Strength
+from wm_plugin.worlds.wrappers.control import PERTURBATIONS, ControlConfig
 
 ERROR = {"name": "error", "rate": 0.1}
 
@@ -114,61 +114,3 @@ def test_what_leaves_an_expert_its_way():
     assert not preserves({"name": "error", "rate": 1})
     assert not preserves(ERROR, {"name": "tease"})
     assert {name for name, one in PERTURBATIONS.items() if not one.preserves} == {"withhold", "tease"}
-
-
-def strengths(values, successes):
-    strength, seen = Strength(Curriculum.read(values)), []
-    for success in successes:
-        seen.append(
-            round(strength.take([{"success": one} for one in success] + [{"turns": 1.0}])["wm/control_strength"], 6)
-        )
-    return seen, strength
-
-
-def test_a_curriculum_by_step():
-    seen, _ = strengths({"start": 0.2, "end": 1.0, "steps": 4}, [[0.0]] * 6)
-    assert seen == [0.2, 0.4, 0.6, 0.8, 1.0, 1.0]
-    assert strengths({"start": 1.0, "end": 0.0, "steps": 2}, [[]] * 4)[0] == [1.0, 0.5, 0.0, 0.0]
-
-
-def test_a_curriculum_by_success():
-    rule = {"by": "success", "start": 0.0, "end": 1.0, "change": 0.5, "every": 2, "above": 0.75, "below": 0.25}
-    good, fair, bad = [1.0, 1.0], [1.0, 0.0], [0.0]
-    assert strengths(rule, [good] * 2 + [fair] * 2 + [bad] * 2 + [good] * 5)[0] == [
-        0,
-        0,
-        0.5,
-        0.5,
-        0.5,
-        0.5,
-        0,
-        0,
-        0.5,
-        0.5,
-        1,
-    ]
-    assert strengths({**rule, "start": 1.0, "end": 0.2}, [good] * 4 + [[]])[0] == [
-        1,
-        1,
-        0.5,
-        0.5,
-        0.2,
-    ]  # it becomes easier
-    assert strengths(rule, [[]] * 5)[0] == [0] * 5  # nothing is known of success
-
-
-def test_a_curriculum_goes_on_where_it_was():
-    values, successes = {"by": "success", "every": 3, "change": 0.3}, [[1.0], [0.0], [1.0], [1.0], [1.0], [1.0], [0.0]]
-    whole, _ = strengths(values, successes)
-    first, strength = strengths(values, successes[:4])
-    resumed = Strength(Curriculum.read(values))
-    assert resumed.load_state_dict(strength.state_dict())
-    assert (
-        first
-        + [round(resumed.take([{"success": one} for one in some])["wm/control_strength"], 6) for some in successes[4:]]
-        == whole
-    )
-    other = Strength(Curriculum.read({**values, "change": 0.1}))
-    assert not other.load_state_dict(strength.state_dict())
-    assert not other.load_state_dict({})
-    assert other == Strength(Curriculum.read({**values, "change": 0.1}))

@@ -13,7 +13,7 @@ from wm_plugin.data.schema import Action, Call, Context, Observation, Turn
 from wm_plugin.data.transitions import identity
 from wm_plugin.errors import UserError
 from wm_plugin.worlds.wrappers.control import ControlConfig, ControlEpisode
-from wm_plugin.worlds.wrappers.control.failures import ERRORS
+from wm_plugin.worlds.wrappers.control.perturbations import ERRORS
 from wm_plugin.worlds.wrappers.control.recorded import Figures, control, perturbed
 from wm_plugin.worlds.wrappers.simulated_episode import Simulation
 

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from support.examples import examples
 from wm_plugin.worlds.wrappers.control import PERTURBATIONS, ControlConfig, ControlEpisode
-from wm_plugin.worlds.wrappers.control.failures import ERRORS, MISSING
 from wm_plugin.worlds.wrappers.control.items import map_texts, read_items
-from wm_plugin.worlds.wrappers.control.results import AGAIN
+from wm_plugin.worlds.wrappers.control.perturbations import AGAIN, ERRORS, MISSING
 
 FIVE = ["a", "b", "c", "d", "e"]
 # Each perturbation, so that it is in force for every call.

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from support.examples import examples
 from wm_plugin.worlds.wrappers.control import ControlConfig, ControlEpisode
-from wm_plugin.worlds.wrappers.control.answers import Tease
-from wm_plugin.worlds.wrappers.control.base import Episode
+from wm_plugin.worlds.wrappers.control.perturbations import Known, Tease
 from wm_plugin.worlds.wrappers.control.withheld import LONGEST, MARK, MOST, Withheld, texts_of
 
 ANSWERS = ["Paris", "Nova Lumen X9", "São Tomé", "Żółw-17", "391,482", "Люмен", "東京タワー"]
@@ -160,5 +159,5 @@ def test_short_lines_are_not_searched_for_long_texts():
     assert [len(needle) for needle in withheld.needles] == sorted(len(needle) for needle in withheld.needles)
     tease = Tease(name="tease", texts=tuple(answers))
     start = time.process_time()
-    assert tease.change("\n" * 60_000, "draw", Episode(tuple(answers), "", withheld)) == "\n" * 60_000
+    assert tease.change("\n" * 60_000, "draw", Known(tuple(answers), "", withheld)) == "\n" * 60_000
     assert time.process_time() - start < 4

@@ -13,6 +13,7 @@ from wm_plugin.data import Trajectory
 from wm_plugin.data.schema import Action
 from wm_plugin.errors import UserError
 from wm_plugin.hosting.episode import EpisodePort
+from wm_plugin.hosting.tags import in_tags
 from wm_plugin.hosting.world import Wrapper, dress, layer_of, missing_columns, report, resets, tool_methods
 from wm_plugin.worlds import ENVIRONMENTS
 from wm_plugin.worlds.agents import play
@@ -23,9 +24,8 @@ from wm_plugin.worlds.maze import MazeEnvironment
 from wm_plugin.worlds.specs import SPECS
 from wm_plugin.worlds.sql import SqlEnvironment
 from wm_plugin.worlds.wrappers.control import config_of, control_of, controlled
-from wm_plugin.worlds.wrappers.control.failures import ERRORS
+from wm_plugin.worlds.wrappers.control.perturbations import ERRORS
 from wm_plugin.worlds.wrappers.rewarded import rewarded
-from wm_plugin.worlds.wrappers.tags import in_tags
 
 PRESERVING = {
     "perturbations": [

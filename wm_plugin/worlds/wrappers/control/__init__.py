@@ -5,38 +5,9 @@ class for hosts; `ControlEpisode` is the control of one episode, for whoever run
 trajectories, so that world models learn to obey the instructions.
 """
 
-from typing import TYPE_CHECKING
+from wm_plugin.worlds.wrappers.control.config import ControlConfig
+from wm_plugin.worlds.wrappers.control.episode import ControlEpisode, Plan
+from wm_plugin.worlds.wrappers.control.perturbations import PERTURBATIONS
+from wm_plugin.worlds.wrappers.control.worlds import config_of, control_of, controlled
 
-from wm_plugin._lazy import lazy
-
-if TYPE_CHECKING:
-    from wm_plugin.worlds.wrappers.control.config import ControlConfig
-    from wm_plugin.worlds.wrappers.control.curriculum import Curriculum, Strength
-    from wm_plugin.worlds.wrappers.control.episode import ControlEpisode, Plan
-    from wm_plugin.worlds.wrappers.control.perturbations import PERTURBATIONS
-    from wm_plugin.worlds.wrappers.control.worlds import config_of, control_of, controlled
-
-__all__ = [
-    "PERTURBATIONS",
-    "ControlConfig",
-    "ControlEpisode",
-    "Curriculum",
-    "Plan",
-    "Strength",
-    "config_of",
-    "control_of",
-    "controlled",
-]
-_MODULES = {
-    "PERTURBATIONS": "perturbations",
-    "ControlConfig": "config",
-    "ControlEpisode": "episode",
-    "Curriculum": "curriculum",
-    "Plan": "episode",
-    "Strength": "curriculum",
-    "config_of": "worlds",
-    "control_of": "worlds",
-    "controlled": "worlds",
-}
-
-__getattr__ = lazy(__name__, _MODULES)
+__all__ = ["PERTURBATIONS", "ControlConfig", "ControlEpisode", "Plan", "config_of", "control_of", "controlled"]

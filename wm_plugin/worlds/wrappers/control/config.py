@@ -6,8 +6,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from wm_plugin.errors import UserError, nearest, shown
+from wm_plugin.hosting.annealing import Curriculum
 from wm_plugin.options import Names, Options, Whole, option
-from wm_plugin.worlds.wrappers.control.curriculum import Curriculum
 from wm_plugin.worlds.wrappers.control.perturbations import PERTURBATIONS, AnyPerturbation
 
 FIELD = "control"

@@ -5,15 +5,13 @@ the same in any process and order, and for all rollouts of one prompt. A curricu
 perturbed at a lower rate is perturbed at a higher one, too.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from wm_plugin.data.draws import uniform, whole_number
-from wm_plugin.worlds.wrappers.control.answers import Withholding
-from wm_plugin.worlds.wrappers.control.base import Episode, Perturbation
 from wm_plugin.worlds.wrappers.control.config import ControlConfig
-from wm_plugin.worlds.wrappers.control.results import Page, Paginate
+from wm_plugin.worlds.wrappers.control.perturbations import Known, Page, Paginate, Perturbation, Withholding
 from wm_plugin.worlds.wrappers.control.withheld import Withheld, texts_of
 
 KEY = "control"  # in an observation's `data`
@@ -26,17 +24,16 @@ class Plan:
     """What is drawn for a call.
 
     Attributes:
-        turn, call: counted from 1, and from 0 in the turn.
-        entries: the perturbations that the call is drawn for, by their places in the config.
+        place: the call's place in its turn.
         instruction: for a world model, about this call alone; "" if there is none.
+        draws: of the perturbations that the call is drawn for, by their places in the config.
     """
 
-    turn: int
-    call: int
     tool: str
+    place: int = 0
     names: tuple[str, ...] = ()
     instruction: str = ""
-    entries: tuple[int, ...] = field(default=(), repr=False)
+    draws: Mapping[int, str] = field(default_factory=dict, repr=False)
 
     @property
     def data(self) -> dict[str, Any]:
@@ -88,7 +85,7 @@ class ControlEpisode:
         return tuple(dict.fromkeys(one.name for one in self._force.values()))
 
     def begin_turn(self) -> None:
-        """A new turn of the policy begins. Without it, every call is a turn of its own."""
+        """Begin a new turn of the policy. Without it, every call is a turn of its own."""
         self.turn, self.call, self._in_turns = self.turn + 1, 0, True
 
     def plan(self, tool: str, *, failing: bool = True) -> Plan:
@@ -99,25 +96,25 @@ class ControlEpisode:
         """
         if not self._in_turns:
             self.turn, self.call = self.turn + 1, 0
-        turn, call = max(1, self.turn), self.call
+        turn, place = max(1, self.turn), self.call
         self.call += 1
-        drawn = [n for n, one in self._force.items() if self._is_drawn(n, one, tool, turn, call)]
+        drawn = [n for n, one in self._force.items() if self._is_drawn(n, one, tool, turn, place)]
         failures = [n for n in drawn if self._force[n].fails("") is not None]
         drawn = failures[:1] if failures and failing else [n for n in drawn if n not in failures]
-        told = [self._force[n].for_turn(self._draw(n, turn, call)) for n in drawn]
+        draws = {n: self._draw(n, turn, place) for n in drawn}
         names = tuple(dict.fromkeys(self._force[n].name for n in drawn))
-        plan = Plan(turn, call, tool, names, "\n".join(filter(None, told)), tuple(drawn))
+        plan = Plan(tool, place, names, self._told(draws, names), draws)
         self._count(names)
         self.data = plan.data
         return plan
 
     def failure(self, plan: Plan) -> str | None:
-        """By rule: the error in the place of a call that is not carried out; None if it is."""
-        texts = (self._force[n].fails(self._draw(n, plan.turn, plan.call)) for n in plan.entries)
+        """By rule: return the error in the place of a call that is not carried out; None if it is."""
+        texts = (self._force[n].fails(draw) for n, draw in plan.draws.items())
         return next((text for text in texts if text is not None), None)
 
     def next_page(self, plan: Plan, arguments: Any = None) -> str | None:
-        """By rule: the next page of a result, if the call asks for one; such a call reaches no world."""
+        """By rule: return the next page of a result, if the call asks for one; such a call reaches no world."""
         waiting = self._pages.get(_call(plan.tool, arguments))
         return waiting.pop(0)() if waiting else None
 
@@ -126,41 +123,38 @@ class ControlEpisode:
         return bool(self._pages.get(_call(plan.tool, arguments)))
 
     def perturbed(self, plan: Plan, text: str, arguments: Any = None, *, page: bool = False) -> str:
-        """By rule: the text of a call that the world has answered, as the agent sees it. Never raises.
+        """By rule: return the text of a call that the world has answered, as the agent sees it. Never raises.
 
         Args:
             page: the text is a later page of a result, and not divided again.
         """
         done: list[str] = []
-        for n in plan.entries:
-            one, draw = self._force[n], self._draw(n, plan.turn, plan.call)
-            if isinstance(one, Paginate):
-                changed = text if page else self._first_page(one, plan.tool, arguments, text)
-                done += [one.name] if page or changed != text else []
-            else:
+        for n, draw in plan.draws.items():
+            one = self._force[n]
+            if not isinstance(one, Paginate):
                 changed = one.change(text, draw, self._known[n])
-                done += [one.name] if changed != text else []
+            else:
+                changed = text if page else self._first_page(one, plan.tool, arguments, text)
+            if changed != text or (page and isinstance(one, Paginate)):
+                done.append(one.name)
             text = changed
-        withheld = self._withheld(plan)
         self._settle(plan, tuple(dict.fromkeys(done)))
-        return withheld.without(text) if withheld else text
+        return self._withheld(plan).without(text)
 
     def raised(self, plan: Plan, error: Exception) -> Exception:
-        """By rule: what a tool raised, which hosts show to the agent, without what is withheld; it is perturbed no further."""
+        """By rule: return what a tool raised, which hosts show to the agent, without what is withheld; nothing else changes."""
         self._settle(plan, ())
         withheld, text = self._withheld(plan), str(error)
         return ValueError(withheld.without(text)) if withheld.first(text) >= 0 else error
 
     def guard(self, text: str, plan: Plan) -> str:
-        """A world model's text without what is withheld, if the config is `guarded`; else as it is. Never raises."""
-        withheld = self._withheld(plan) if self.config.guarded else Withheld()
-        return withheld.without(text) if withheld else text
+        """Return a world model's text without what is withheld, if the config is `guarded`; else as it is. Never raises."""
+        return self._withheld(plan).without(text) if self.config.guarded else text
 
     def _withheld(self, plan: Plan) -> Withheld:
         """What a result of this tool may not show, whatever else happens to the call: a failing one has a text, too."""
-        force = [n for n, one in self._force.items() if one.takes(plan.tool, plan.call, self.irreversible)]
-        texts = [text for n in force for text in self._known[n].answers]
-        return Withheld.of(texts) if texts else Withheld()
+        force = [n for n, one in self._force.items() if one.takes(plan.tool, plan.place, self.irreversible)]
+        return Withheld.of(text for n in force for text in self._known[n].answers)
 
     def _first_page(self, one: Paginate, tool: str, arguments: Any, text: str) -> str:
         first, *others = one.pages(text)
@@ -173,14 +167,14 @@ class ControlEpisode:
         """Count what was changed indeed, in the place of what was drawn."""
         self._count(plan.names, -1)
         self._count(names)
-        told = [
-            self._force[n].for_turn(self._draw(n, plan.turn, plan.call))
-            for n in plan.entries
-            if self._force[n].name in names
-        ]
-        self.data = _data(names, "\n".join(filter(None, told)))
+        self.data = _data(names, self._told(plan.draws, names))
 
-    def _count(self, names: Collection[str], by: int = 1) -> None:
+    def _told(self, draws: Mapping[int, str], names: Collection[str]) -> str:
+        """The instructions for one call by the perturbations of these names."""
+        told = (self._force[n].for_turn(draw) for n, draw in draws.items() if self._force[n].name in names)
+        return "\n".join(filter(None, told))
+
+    def _count(self, names: Iterable[str], by: int = 1) -> None:
         for name in (CALLS, *names):
             self.figures[f"{KEY}/{name}"] += by
 
@@ -191,13 +185,11 @@ class ControlEpisode:
         rate = self._rate(one)
         return rate > 0 and (not one.of_episode or uniform(self._draw(n)) < rate)
 
-    def _is_drawn(self, n: int, one: Perturbation, tool: str, turn: int, call: int) -> bool:
-        if not one.takes(tool, call, self.irreversible):
-            return False
-        if one.of_episode:
-            return True
-        rate = self._rate(one)
-        return (not one.turns or turn in one.turns) and uniform(self._draw(n, turn, call)) < rate
+    def _is_drawn(self, n: int, one: Perturbation, tool: str, turn: int, place: int) -> bool:
+        taken = one.takes(tool, place, self.irreversible)
+        if one.of_episode or not taken:
+            return taken
+        return (not one.turns or turn in one.turns) and uniform(self._draw(n, turn, place)) < self._rate(one)
 
     def _draw(self, *place: int) -> str:
         """The text that a draw depends on: the entry, and for a call the turn and its place in it."""
@@ -218,9 +210,9 @@ def _call(tool: str, arguments: Any) -> int:
         return whole_number(tool)
 
 
-def _known(one: Perturbation, columns: Mapping[str, Any]) -> Episode:
+def _known(one: Perturbation, columns: Mapping[str, Any]) -> Known:
     if not isinstance(one, Withholding):
-        return Episode()
+        return Known()
     answers = [*one.texts, *(texts_of(columns.get(one.column)) if one.column else ())]
     query = columns.get(one.query) if one.query else ""
-    return Episode(tuple(answers), query if isinstance(query, str) else "", Withheld.of(answers))
+    return Known(tuple(answers), query if isinstance(query, str) else "", Withheld.of(answers))

@@ -9,7 +9,7 @@ are derived: `question`, what the agent saw first, and `answer`, what a successf
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,7 @@ from wm_plugin.data.transitions import identity
 from wm_plugin.errors import UserError
 from wm_plugin.worlds.specs import SPECS
 from wm_plugin.worlds.wrappers.control.config import ControlConfig
-from wm_plugin.worlds.wrappers.control.episode import KEY, ControlEpisode, Plan
+from wm_plugin.worlds.wrappers.control.episode import KEY, ControlEpisode
 
 ANSWER, QUESTION = "answer", "question"
 MOST_PAGES = 8  # that are asked for
@@ -51,7 +51,7 @@ class Figures:
 def control(
     trajectories: Iterable[Trajectory], config: ControlConfig, *, share: float = 1.0, figures: Figures | None = None
 ) -> Iterator[Trajectory]:
-    """The trajectories, a share of them under control.
+    """Yield the trajectories, a share of them under control.
 
     Args:
         share: of the trajectories. The draw depends on the config's seed and the trajectory's identity alone, and a smaller share
@@ -71,7 +71,7 @@ def control(
 
 
 def perturbed(trajectory: Trajectory, config: ControlConfig, figures: Figures | None = None) -> Trajectory:
-    """A trajectory under control; itself if nothing of the control is in force for it."""
+    """Return a trajectory under control; itself if nothing of the control is in force for it."""
     figures = Figures() if figures is None else figures
     irreversible = _IRREVERSIBLE.get(str(trajectory.metadata.get("environment")), ())
     episode = ControlEpisode(config, identity(trajectory), columns=columns_of(trajectory), irreversible=irreversible)
@@ -86,19 +86,18 @@ def perturbed(trajectory: Trajectory, config: ControlConfig, figures: Figures | 
     counts = {name.partition("/")[2]: count for name, count in episode.figures.items()}
     figures.observations += counts.pop("calls")
     figures.perturbed.update(counts)
-    context = trajectory.context
-    told = "\n\n".join(filter(None, (context.simulation_instruction, episode.instruction)))
+    told = "\n\n".join(filter(None, (trajectory.context.simulation_instruction, episode.instruction)))
     return trajectory.model_copy(
         update={
             "turns": tuple(turns),
-            "context": context.model_copy(update={"simulation_instruction": told}),
+            "context": trajectory.context.model_copy(update={"simulation_instruction": told}),
             "metadata": {**trajectory.metadata, KEY: config.as_mapping()},
         }
     )
 
 
 def columns_of(trajectory: Trajectory) -> dict[str, Any]:
-    """What `withhold` finds of a trajectory: see the module."""
+    """Return the columns that `withhold` finds of a trajectory: see the module."""
     metadata = trajectory.metadata
     row = metadata.get("reset")
     derived: dict[str, Any] = {QUESTION: trajectory.context.initial_state}
@@ -117,70 +116,70 @@ def _handed_in(trajectory: Trajectory) -> Any:
 
 
 def _turns(turn: Turn, episode: ControlEpisode) -> Iterator[Turn]:
-    """A recorded turn under control, with the turns that are put in around it."""
+    """A recorded turn under control, with the turns that are put in after it."""
+    action, alone = turn.action, len(turn.observations) == 1
+    shown, failed, paged = _answer(action, turn.observations, episode, alone=alone)
+    yield turn.model_copy(update={"observations": shown})
+    if failed:  # the calls are made again, and answered as they were recorded
+        again = action if alone else _only(action, failed)
+        observations = failed if alone else [_renumbered(one, number) for number, one in enumerate(failed)]
+        shown, _, later = _answer(again, observations, episode, failing=False)
+        yield Turn(action=again, observations=shown)
+        for observation in later:
+            yield from _pages(again, observation, episode)
+    for observation in paged:
+        yield from _pages(action, observation, episode)
+
+
+def _answer(
+    action: Action,
+    observations: Sequence[Observation],
+    episode: ControlEpisode,
+    *,
+    failing: bool = True,
+    alone: bool = False,
+) -> tuple[tuple[Observation, ...], list[Observation], list[Observation]]:
+    """Return the observations of a turn as they are shown, and as they were recorded those that failed and those with pages.
+
+    Args:
+        alone: there is one observation. Of several one without a call could not be asked for again, and does not fail.
+    """
     episode.begin_turn()
     shown: list[Observation] = []
     failed: list[Observation] = []
     paged: list[Observation] = []
-    for observation in turn.observations:
+    for observation in observations:
         if observation.kind == "user":
             shown.append(observation)
             continue
-        call = _call(turn.action, observation)
-        # of several observations one without a call could not be asked for again alone
-        plan = episode.plan(_tool(call, observation), failing=call is not None or len(turn.observations) == 1)
+        call = _call(action, observation)
+        plan = episode.plan(_tool(call, observation), failing=failing and (call is not None or alone))
         if (error := episode.failure(plan)) is not None:
             failed.append(observation)
             shown.append(_with(observation, error, plan.data, error=True))
             continue
-        shown.append(_answered(observation, call, plan, episode))
-        paged += [observation] if episode.has_pages(plan, _arguments(call)) else []
-    yield turn.model_copy(update={"observations": tuple(shown)})
-    if failed and len(turn.observations) == 1:  # the call is made again as it was
-        yield from _again(turn.action, failed, episode, paged)
-    elif failed:
-        action, later = _only(turn.action, failed), list[Observation]()
-        yield from _again(action, [_renumbered(one, n) for n, one in enumerate(failed)], episode, later)
-        for observation in later:
-            yield from _pages(action, observation, episode)
-    for observation in paged:
-        yield from _pages(turn.action, observation, episode)
-
-
-def _again(
-    action: Action, observations: list[Observation], episode: ControlEpisode, paged: list[Observation]
-) -> Iterator[Turn]:
-    """Failed calls once more, answered as they were recorded."""
-    episode.begin_turn()
-    shown = []
-    for observation in observations:
-        call = _call(action, observation)
-        plan = episode.plan(_tool(call, observation), failing=False)
-        shown.append(_answered(observation, call, plan, episode))
-        paged += [observation] if episode.has_pages(plan, _arguments(call)) else []
-    yield Turn(action=action, observations=tuple(shown))
+        arguments = call.arguments if call else None
+        text = episode.perturbed(plan, observation.text, arguments)
+        shown.append(_with(observation, text, episode.data))
+        paged += [observation] if episode.has_pages(plan, arguments) else []
+    return tuple(shown), failed, paged
 
 
 def _pages(action: Action, observation: Observation, episode: ControlEpisode) -> Iterator[Turn]:
     """The same call again, page after page."""
     call = _call(action, observation)
-    alone = _only(action, [observation])
+    arguments = call.arguments if call else None
     for _ in range(MOST_PAGES):
         episode.begin_turn()
         plan = episode.plan(_tool(call, observation), failing=False)
-        page = episode.next_page(plan, _arguments(call))
+        page = episode.next_page(plan, arguments)
         if page is None:
             return
         text = episode.perturbed(plan, page, page=True)
         made = _with(_renumbered(observation, 0), text, episode.data)
-        yield Turn(action=alone, observations=(made,))
-        if not episode.has_pages(plan, _arguments(call)):
+        yield Turn(action=_only(action, [observation]), observations=(made,))
+        if not episode.has_pages(plan, arguments):
             return
-
-
-def _answered(observation: Observation, call: Call | None, plan: Plan, episode: ControlEpisode) -> Observation:
-    text = episode.perturbed(plan, observation.text, _arguments(call))
-    return _with(observation, text, episode.data)
 
 
 def _with(observation: Observation, text: str, told: Mapping[str, Any], *, error: bool = False) -> Observation:
@@ -193,7 +192,7 @@ def _with(observation: Observation, text: str, told: Mapping[str, Any], *, error
     return observation.model_copy(update={"text": text, "data": data, "error": error or observation.error})
 
 
-def _only(action: Action, observations: list[Observation]) -> Action:
+def _only(action: Action, observations: Sequence[Observation]) -> Action:
     """The action with the calls of these observations alone."""
     if len(action.calls) < 2:
         return action
@@ -212,7 +211,3 @@ def _call(action: Action, observation: Observation) -> Call | None:
 
 def _tool(call: Call | None, observation: Observation) -> str:
     return (call.name if call else observation.tool) or ""
-
-
-def _arguments(call: Call | None) -> Any:
-    return call.arguments if call else None

@@ -20,17 +20,11 @@ from typing import Any
 from urllib.parse import quote
 
 MARK = "…"  # in the place of what is withheld; it has neither letters nor digits
-MOST, LONGEST = (
-    64,
-    500,
-)  # texts of an episode, and their characters: further ones, and the rest of a text, are not looked for
-SHORT, LONG = (
-    4,
-    100,
-)  # letters and digits: fewer must stand alone; texts of fewer or more are looked for in no other form
-ROUNDS = (
-    3  # what stands around a place that was taken out may spell the text anew; after them nothing of the text is shown
-)
+# Texts of an episode, and their characters: further ones, and the rest of a text, are not looked for.
+MOST, LONGEST = 64, 500
+# Letters and digits: fewer must stand alone; texts of fewer or more are looked for in no other form.
+SHORT, LONG = 4, 100
+ROUNDS = 3  # what stands around a place that was taken out may spell the text anew; after them nothing of it is shown
 
 
 @dataclass(frozen=True)

@@ -22,19 +22,19 @@ from wm_plugin.worlds.wrappers.control.episode import ControlEpisode, Plan
 
 
 def config_of(environment: Any) -> ControlConfig | None:
-    """The control of an environment or of its class; None if it has none."""
+    """Return the control of an environment or of its class; None if it has none."""
     config: ControlConfig | None = options_of(environment, Controlled)
     return config
 
 
 def control_of(environment: Any) -> ControlEpisode | None:
-    """The control of the episode that runs; None if its class has none, or the episode is left as it is."""
+    """Return the control of the episode that runs; None if its class has none, or the episode is left as it is."""
     layer = layer_of(environment, Controlled)
     return None if layer is None else layer.control
 
 
 def controlled(environment: type, config: ControlConfig | Mapping[str, Any]) -> type:
-    """The class of `environment` whose episodes are perturbed as `config` says.
+    """Return the class of `environment` whose episodes are perturbed as `config` says.
 
     `metrics` has the counts `control/calls` and `control/<name>`, too.
 
@@ -61,7 +61,6 @@ class Controlled(Wrapper):
     def __init__(self, world: Wrapper, options: ControlConfig, environment: type) -> None:
         super().__init__(world, options, environment)
         self._tells = any(kind.is_simulated for kind, *_ in layers_of(environment))
-        self._irreversible = tuple(getattr(environment, "irreversible", ()))
         self.control: ControlEpisode | None = None  # of the episode
 
     def reset(self, columns: dict[str, Any], start: Start) -> Any:
@@ -73,7 +72,7 @@ class Controlled(Wrapper):
                 _task(columns),
                 columns=columns,
                 strength=start.strength,
-                irreversible=self._irreversible,
+                irreversible=getattr(self.environment, "irreversible", ()),
             )
         return self.world.reset(columns, replace(start, control=self.control))
 
@@ -103,7 +102,8 @@ class Controlled(Wrapper):
     @property
     def metrics(self) -> dict[str, float]:
         """The world's, and the control's counts."""
-        return {**_metrics(self.world), **({} if self.control is None else self.control.figures)}
+        own = {} if self.control is None else self.control.figures
+        return {**(getattr(self.world, "metrics", None) or {}), **own}
 
     def notes(self, failed: bool) -> dict[str, Any]:
         own: dict[str, Any] = {}
@@ -112,7 +112,7 @@ class Controlled(Wrapper):
         return {**self.world.notes(failed), **({} if failed else own)}
 
     def about(self) -> dict[str, Any]:
-        own = {} if self.control is None else {"control": self.options.as_mapping()}
+        own = {} if self.control is None else {FIELD: self.options.as_mapping()}
         return {**self.world.about(), **own}
 
 
@@ -123,12 +123,8 @@ async def _awaited(answer: Any, control: ControlEpisode, plan: Plan, arguments: 
         raise control.raised(plan, error) from None
 
 
-def _metrics(world: Any) -> dict[str, float]:
-    return dict(getattr(world, "metrics", None) or {})
-
-
 def _task(columns: Mapping[str, Any]) -> str:
-    """What an episode's draws depend on: a digest of the columns. Columns without a value are as if they were not there: a
-    dataset of several worlds has them."""
+    """A digest of the columns, on which the draws depend. A column without a value is as if it were not there: datasets of
+    several worlds have those."""
     here = {name: value for name, value in columns.items() if value is not None and name != "prompt"}
     return hashlib.sha256(json.dumps(here, sort_keys=True, default=str).encode()).hexdigest()[:16]

@@ -4,14 +4,13 @@ import json
 import random
 
 import pytest
+from wm_plugin.recipes.pipelines import verify_shop
+from wm_plugin.recipes.pipelines.shopper import careless, would_succeed
 
 import wm_plugin.worlds.agents.rollout as rollout
 from support.openai_server import OpenAIServer
 from wm_plugin.data.schema import Trajectory
 from wm_plugin.errors import UserError
-from wm_plugin.lab.tiny import verify_table
-from wm_plugin.lab.tiny.rollouts import shop_rollouts
-from wm_plugin.lab.tiny.shopper import careless, would_succeed
 from wm_plugin.worlds.agents.scripted import scripted
 from wm_plugin.worlds.shop import ShopEnvironment, dataset_rows, expert
 
@@ -52,7 +51,7 @@ def test_the_figures_are_those_by_hand():
             episode("c", True, [saved, right], {"checks": 2, "refused": 1}),
         ],
     }
-    off, two, coin = verify_table.table(played)["rows"]
+    off, two, coin = verify_shop.table(played)["rows"]
     assert [(row["adviser"], row["budget"]) for row in (off, two, coin)] == [("none", 0), ("model", 2), ("coin", 2)]
     assert (off["success"]["value"], off["against_0"], off["model_against_it"]) == (pytest.approx(1 / 3), None, None)
     assert off["verdicts"] == {"TP": 0, "FP": 0, "FN": 0, "TN": 0, "accuracy": None}
@@ -64,7 +63,7 @@ def test_the_figures_are_those_by_hand():
     assert [two[name] for name in ("checks", "refused", "spent", "unanswered")] == pytest.approx([5 / 3, 1, 1 / 3, 0])
     assert (coin["against_0"]["value"], coin["model_against_it"]["value"]) == (pytest.approx(1 / 3), 0.0)
     assert coin["verdicts"] == {"TP": 2, "FP": 1, "FN": 0, "TN": 1, "accuracy": 0.75}
-    text = verify_table.markdown({"rows": [off, two, coin]})
+    text = verify_shop.markdown({"rows": [off, two, coin]})
     assert "| none | 0 | 3 | 0.333 [" in text
     assert "| 1.67 | 1.00 | 0.33 | 0.00 | 0.600 | 1 | 1 | 1 | 2 |" in text
     assert "| coin | 2 | 3 | 0.667 [" in text
@@ -85,11 +84,11 @@ def test_the_shopper_makes_its_mistakes_and_none_at_a_share_of_0():
     failed = [one for one in shop(1.0) if not one.success]
     assert len(failed) > 3
     assert all(one.turns[-1].action.calls[0].name == "buy" for one in failed)
-    data = list(shop_rollouts(12, 0))
+    data = list(verify_shop.rollouts(12, 0))
     assert {one.success for one in data} == {True, False}  # failed purchases are in the data
     calls = [[turn.action.calls[0].name for turn in one.turns] for one in data]
     assert any(names.count("search") > 1 for names in calls)  # and what comes after a purchase that is not made
-    assert data == list(shop_rollouts(12, 0))
+    assert data == list(verify_shop.rollouts(12, 0))
 
 
 def test_to_be_refused_helps_nobody_by_itself():
@@ -113,7 +112,7 @@ def test_to_be_refused_helps_nobody_by_itself():
     assert all(abs(share - shares[0]) < 0.15 for share in shares), shares
     # what refusing every purchase brings, and what knowing brings
     arms = {
-        name: sum(bool(one.success) for one in verify_table.episodes({"control": name}, 4, 64, 0)) / 64
+        name: sum(bool(one.success) for one in verify_shop.episodes({"control": name}, 4, 64, 0)) / 64
         for name in ("accept", "refuse", "oracle")
     }
     assert abs(arms["refuse"] - arms["accept"]) < 0.15, arms
@@ -127,8 +126,8 @@ def test_every_budget_has_the_same_tasks_and_the_shopper_tries_again(tmp_path, c
         who = {"model": ["--model", "w", "--url", server.base_url], "refuse": ["--control", "refuse"]}
         for adviser, budget in (("model", 0), ("model", 2), ("refuse", 2)):
             arguments = [*who[adviser], "--budget", str(budget), "--count", "3"]
-            assert verify_table.main([*arguments, "--out", str(tmp_path / "e" / f"{adviser}_{budget}.jsonl")]) == 0
-    assert verify_table.main(["--table", str(tmp_path / "e"), "--out", str(tmp_path / "t.json")]) == 0
+            assert verify_shop.main([*arguments, "--out", str(tmp_path / "e" / f"{adviser}_{budget}.jsonl")]) == 0
+    assert verify_shop.main(["--table", str(tmp_path / "e"), "--out", str(tmp_path / "t.json")]) == 0
     off, two, refuse = json.loads((tmp_path / "t.json").read_text())["rows"]
     assert (off["episodes"], two["episodes"]) == (3, 3)
     assert (two["checks"], two["refused"], two["spent"]) == (2, 2, 1)  # it tries again until its purchase goes out
@@ -143,10 +142,10 @@ def test_every_budget_has_the_same_tasks_and_the_shopper_tries_again(tmp_path, c
 def test_mistakes_are_one_line(tmp_path):
     (tmp_path / "e").mkdir()
     with pytest.raises(UserError, match=r"has no files like model_4.jsonl"):
-        verify_table.main(["--table", str(tmp_path / "e"), "--out", str(tmp_path / "x.json")])
+        verify_shop.main(["--table", str(tmp_path / "e"), "--out", str(tmp_path / "x.json")])
     with pytest.raises(UserError, match="write X.json"):
-        verify_table.main(["--table", str(tmp_path / "e"), "--out", str(tmp_path / "x.md")])
+        verify_shop.main(["--table", str(tmp_path / "e"), "--out", str(tmp_path / "x.md")])
     with pytest.raises(UserError, match="--model or --control: write"):
-        verify_table.main(["--out", str(tmp_path / "x.jsonl")])
+        verify_shop.main(["--out", str(tmp_path / "x.jsonl")])
     with pytest.raises(UserError, match=r"--count is 0"):
-        verify_table.main(["--model", "m", "--count", "0", "--out", str(tmp_path / "x.jsonl")])
+        verify_shop.main(["--model", "m", "--count", "0", "--out", str(tmp_path / "x.jsonl")])

@@ -1,4 +1,4 @@
-"""Tables as JSON for programs and as Markdown for people."""
+"""Tables of our own runs, as JSON for programs and as Markdown for people."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -6,8 +6,9 @@ import torch
 
 pytest.importorskip("transformers")
 
+from wm_plugin.recipes.pipelines import figures
+
 from wm_plugin.data.write import write
-from wm_plugin.lab.tiny import figures
 from wm_plugin.lab.tiny.__main__ import main as make_policy
 from wm_plugin.lab.tiny.policy import make_model, make_tokenizer
 from wm_plugin.lab.tiny.rollouts import rollouts
@@ -45,7 +46,7 @@ def test_perplexity_is_that_of_each_window():
 
 
 def run(*arguments):
-    return exit_code(lambda: figures.main(list(map(str, arguments))), "wm_plugin.lab.tiny.figures")
+    return exit_code(lambda: figures.main(list(map(str, arguments))), "figures")
 
 
 def test_a_line_a_model_and_a_table(tmp_path, capsys):

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from support.examples import examples
 from support.timing import repeated, too_slow
 from wm_plugin.errors import UserError
+from wm_plugin.hosting.tags import actions_of, begins_to_think, in_tags, takes_tags
 from wm_plugin.hosting.world import missing_columns, tool_methods, tool_names
 from wm_plugin.worlds import grid, maze, sql
 from wm_plugin.worlds.wrappers.rewarded import rewarded
-from wm_plugin.worlds.wrappers.tags import actions_of, begins_to_think, in_tags, takes_tags
 
 BOARD = "#####\n#A.G#\n#####"
 

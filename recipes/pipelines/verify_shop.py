@@ -1,13 +1,15 @@
 """Measure a careless shopper whose purchases a world model, or a control in its place, checks: success by the budget of checks
 (Word2World, table 4; the controls are ours).
 
-    python -m wm_plugin.lab.tiny.verify_table --model DIR --budget 4 --count 64 --out EPISODES/model_4.jsonl
-    python -m wm_plugin.lab.tiny.verify_table --control coin --budget 4 --count 64 --out EPISODES/coin_4.jsonl
-    python -m wm_plugin.lab.tiny.verify_table --table EPISODES --out table.json
+    python -m wm_plugin.recipes.pipelines.verify_shop --rollouts --count 1000 --out careless.jsonl
+    python -m wm_plugin.recipes.pipelines.verify_shop --model DIR --budget 4 --count 64 --out EPISODES/model_4.jsonl
+    python -m wm_plugin.recipes.pipelines.verify_shop --control coin --budget 4 --count 64 --out EPISODES/coin_4.jsonl
+    python -m wm_plugin.recipes.pipelines.verify_shop --table EPISODES --out table.json
 
-The first two play held-out tasks of the shop; every run has the same tasks and the same draws of the shopper. The third writes a
-table of all files in a folder, and table.md beside it: success, its differences to a budget of 0 and to the world model (paired
-by task), and how often the verdicts were right. The shop tells whether even a refused purchase would have succeeded.
+The first writes the shopper's own episodes, to train on. The next two play held-out tasks of the shop; every run has the same
+tasks and the same draws of the shopper. The last writes a table of all files in a folder, and table.md beside it: success, its
+differences to a budget of 0 and to the world model (paired by task), and how often the verdicts were right. The shop tells
+whether even a refused purchase would have succeeded.
 """
 
 import argparse
@@ -18,30 +20,41 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from wm_plugin.recipes.pipelines import tables
+from wm_plugin.recipes.pipelines.shopper import HESITATES, careless, would_succeed
+
 from wm_plugin.data.readers import read
 from wm_plugin.data.readers.base import Reject
 from wm_plugin.data.schema import Source, Trajectory
 from wm_plugin.data.write import write
 from wm_plugin.errors import UserError
-from wm_plugin.lab.evaluation.measures import Measure
-from wm_plugin.lab.evaluation.paired import Key, Sums, differences
-from wm_plugin.lab.tiny import tables
-from wm_plugin.lab.tiny.shopper import careless, would_succeed
+from wm_plugin.lab.evaluation.measures import Key, Measure, Sums, differences
 from wm_plugin.runtime.command import exit_code, output
 from wm_plugin.worlds.agents.controls import CONTROLS
 from wm_plugin.worlds.agents.rollout import play
 from wm_plugin.worlds.agents.scripted import scripted
-from wm_plugin.worlds.shop import ShopEnvironment, dataset_rows
+from wm_plugin.worlds.shop import MAX_TURNS, ShopEnvironment, dataset_rows
 from wm_plugin.worlds.wrappers.verified import verified
 
 # more than the shop's own 30, so that small budgets have room: an attempt takes five or six turns
 TURNS = 60
+TASKS = 1024  # at most this many different ones to train on
 MODEL = "model"
 ADVISERS = (MODEL, *CONTROLS)
 ATTEMPTS = "attempts"  # in a trajectory's metadata: each attempted purchase's verdict, and whether it was right
 _SUCCESS, _REWARD = Key("success"), Key("reward")
 _COUNTS = ("checks", "refused", "spent", "unanswered")
 _MATRIX = ("TP", "FP", "FN", "TN")
+
+
+def rollouts(count: int, seed: int, *, held_out: bool = False) -> Iterator[Trajectory]:
+    """Yield `count` episodes of a careless shopper, who repeats the tasks if there are fewer."""
+    tasks = dataset_rows(min(count, TASKS), seed, held_out)
+    for number in range(count):
+        row = tasks[number % len(tasks)]
+        choose = careless(random.Random(f"{seed}/{number}/{held_out}"), hesitates=HESITATES)
+        trajectory = play(ShopEnvironment(), row, scripted(choose), max_turns=MAX_TURNS)
+        yield trajectory.model_copy(update={"source": Source(format="wm", file="shop", row=number)})
 
 
 def asked(model: str, seed: int, *, url: str | None = None, cache: str | bool = True) -> dict[str, Any]:
@@ -189,9 +202,10 @@ def _read(folder: Path) -> dict[tuple[str, int], list[Trajectory]]:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m wm_plugin.lab.tiny.verify_table", description=(__doc__ or "").partition("\n")[0]
+        prog="python -m wm_plugin.recipes.pipelines.verify_shop", description=(__doc__ or "").partition("\n")[0]
     )
     parser.add_argument("--out", type=Path, required=True, help="X.jsonl to play into; with --table, X.json")
+    parser.add_argument("--rollouts", action="store_true", help="write the shopper's own episodes, unchecked")
     parser.add_argument("--table", type=Path, metavar="DIR", help="write the table of the episodes in this folder")
     parser.add_argument("--model", help="the world model's folder; with --url its name there")
     parser.add_argument("--control", choices=CONTROLS, help="checks in a world model's place")
@@ -206,6 +220,11 @@ def main(arguments: list[str] | None = None) -> int:
         tables.check_json(options.out)
         found = table(_read(options.table))
         tables.write(options.out, found, markdown(found))
+        return 0
+    if options.rollouts:
+        counts = write(rollouts(options.count, options.seed), options.out)
+        with output():
+            print(f"{options.out}: {counts.trajectories} trajectories")
         return 0
     if (options.model is None) is (options.control is None):
         raise UserError(
@@ -224,4 +243,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(exit_code(main, "wm_plugin.lab.tiny.verify_table"))
+    sys.exit(exit_code(main, "wm_plugin.recipes.pipelines.verify_shop"))

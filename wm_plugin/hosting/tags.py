@@ -68,7 +68,7 @@ def takes_tags(environment: Any) -> bool:
     return any(issubclass(kind, Tagged) for kind, *_ in layers_of(environment))
 
 
-def in_tags(environment: Any) -> type:
+def in_tags(environment: Any, protocol: str = "tags") -> type:  # noqa: ARG001 - called as all wrappers are
     """The class of `environment` whose one tool is `act(actions)`.
 
     Raises:

@@ -1,7 +1,8 @@
 """Measure a policy before and after training: how it plays, how well it predicts its world, and general text.
 
-    python -m wm_plugin.lab.tiny.figures --model DIR --name cloned --episodes E.jsonl --played P.jsonl --out figures.jsonl
-    python -m wm_plugin.lab.tiny.figures --table figures.jsonl --out figures.md
+    PIPELINES=wm_plugin.recipes.pipelines
+    python -m $PIPELINES.figures --model DIR --name cloned --episodes E.jsonl --played P.jsonl --out figures.jsonl
+    python -m $PIPELINES.figures --table figures.jsonl --out figures.md
 
 The measured environment tokens are those that the world-model term counts, predicted from the real tokens before them. A result
 is exact if each of its tokens is the model's first choice. General text is Python's documentation of its language, which every
@@ -17,6 +18,8 @@ from pathlib import Path
 from pydoc_data.topics import topics
 from typing import Any
 
+from wm_plugin.recipes.pipelines import tables
+
 from wm_plugin.data import files
 from wm_plugin.data.chat import chat
 from wm_plugin.data.outputs import write_text
@@ -26,7 +29,6 @@ from wm_plugin.errors import UserError
 from wm_plugin.lab.evaluation.inspect import Inspector
 from wm_plugin.lab.evaluation.one_step import evaluate
 from wm_plugin.lab.evaluation.perplexity import score, windows
-from wm_plugin.lab.tiny import tables
 from wm_plugin.objectives.echo import EchoConfig
 from wm_plugin.runtime.command import exit_code, output
 
@@ -92,7 +94,7 @@ def _cell(value: Any) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m wm_plugin.lab.tiny.figures", description=(__doc__ or "").partition("\n")[0]
+        prog="python -m wm_plugin.recipes.pipelines.figures", description=(__doc__ or "").partition("\n")[0]
     )
     parser.add_argument("--out", type=Path, required=True, help="X.jsonl, to which a line is added; with --table, X.md")
     parser.add_argument("--table", type=Path, metavar="FILE", help="write the lines of this file as a table")
@@ -143,4 +145,4 @@ def _text(path: Path) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(exit_code(main, "wm_plugin.lab.tiny.figures"))
+    sys.exit(exit_code(main, "wm_plugin.recipes.pipelines.figures"))

@@ -13,6 +13,7 @@ from wm_plugin.worlds.kit.protocol import Chooser, ToolCall
 from wm_plugin.worlds.shop import PRODUCT, SEARCH, ShopEnvironment, expert
 from wm_plugin.worlds.shop.goods import match
 
+HESITATES = 1 / 3  # in training data, so that a world model learns what follows a refused purchase
 SHARE = 0.75  # the share of attempts with a mistake
 # buys without the options, with a wrong value of one, or without reading about the product
 MISTAKES = ("no option", "wrong option", "unread")

@@ -1,61 +1,29 @@
 """Compare policies that were trained in the real world, in a world model, under control, or in a mixture.
 
-    python -m wm_plugin.lab.tiny.sim_table --model DIR --name real_s0 --step 20 --out EVALUATIONS/real_s0
-    python -m wm_plugin.lab.tiny.sim_table --table EVALUATIONS... --out table.json
+    wm lab pipeline sim_rl_tiny
+    python benchmarks/sim_table.py runs/sim_rl_tiny/trl/evaluations --out table.json
 
-The first command measures a policy on held-out boards of the real world and writes a folder as `wm eval` does; the name is an arm
-and a seed. The second writes a table of such folders, and table.md beside it. Intervals are over seeds, by Student's t;
-differences to the arm `real`, or `--against`, are paired by seed.
+Writes a table of the folders that the pipeline's evaluations left, and table.md beside it. Intervals are over seeds, by Student's
+t; differences to the arm `real`, or `--against`, are paired by seed.
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from wm_plugin.errors import UserError
-from wm_plugin.lab.evaluation.bootstrap import interval
-from wm_plugin.lab.evaluation.measures import (
-    RESULT,
-    Evaluation,
-    Measure,
-    open_folder,
-    read_result,
-    write_result,
-)
-from wm_plugin.lab.report.arms import spread
-from wm_plugin.lab.tiny import tables
-from wm_plugin.runtime.command import exit_code, output
+from wm_plugin.recipes.pipelines import tables
 
-EVALUATION = "held-out boards"
-UNITS = {"success": "share", "turns": "count", "env_nll": "nats", "exact": "share"}
+from wm_plugin.errors import UserError
+from wm_plugin.lab.evaluation.measures import RESULT, Evaluation, read_result
+from wm_plugin.lab.report.arms import spread
+from wm_plugin.lab.tiny.held_out import EVALUATION, UNITS
+from wm_plugin.runtime.command import exit_code
+
 SHOWN = ("success", "env_nll", "exact")  # in the table
 REAL = "real"  # the arm that others are compared with
 ORDER = ("start", REAL, "sim", "controlled", "mixed")
-
-
-def measure(model: Path, name: str, step: int, boards: int, out: Path) -> Evaluation:
-    """Let a policy play and predict the held-out boards, and write the evaluation to a folder."""
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    from wm_plugin.lab.tiny.held_out import HeldOut
-
-    torch.set_num_threads(1)  # more threads are slower with so small a model
-    folder = open_folder(out, EVALUATION, name, f"{boards} held-out boards of the grid")
-    held_out = HeldOut(AutoTokenizer.from_pretrained(model), boards)
-    measured = held_out.measure(AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval())
-    measures = []
-    for figure, ratio in measured.ratios.items():
-        low, high = interval(ratio.total.tolist(), ratio.count.tolist(), held_out.layouts(figure))
-        measures.append(
-            Measure(figure, ratio.mean, UNITS[figure], len(ratio.total), low=low, high=high, note="over wall layouts")
-        )
-    found = Evaluation(EVALUATION, name, f"{boards} held-out boards of the grid", {"step": step}, measures)
-    write_result(found, folder)
-    return found
 
 
 def table(evaluations: Mapping[str, Evaluation], against: str = REAL) -> dict[str, Any]:
@@ -127,39 +95,23 @@ def _read(folders: Sequence[Path]) -> dict[str, Evaluation]:
     found = {path.parent.name: read_result(path) for path in paths}
     found = {name: one for name, one in found.items() if one.name == EVALUATION}
     if not found:
-        raise UserError(f"--table: {', '.join(map(str, folders))} has no folders with a {RESULT} of {EVALUATION}")
+        raise UserError(f"{', '.join(map(str, folders))} has no folders with a {RESULT} of {EVALUATION}")
     return found
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m wm_plugin.lab.tiny.sim_table", description=(__doc__ or "").partition("\n")[0]
-    )
-    parser.add_argument("--out", type=Path, required=True, help="a folder to measure into; with --table, X.json")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", nargs="+", type=Path, help="folders of evaluations, or folders of such")
+    parser.add_argument("--out", type=Path, required=True, help="X.json")
     parser.add_argument(
-        "--table", nargs="+", type=Path, metavar="DIR", help="write the table of these folders, or of those inside"
+        "--against", default=REAL, metavar="ARM", help=f"the arm that others are compared with ({REAL})"
     )
-    parser.add_argument(
-        "--against", default=REAL, metavar="ARM", help=f"the arm that others are compared with (default: {REAL})"
-    )
-    parser.add_argument("--model", type=Path, help="folder of the policy to measure")
-    parser.add_argument("--name", help="name of the arm and the seed, such as real_s0")
-    parser.add_argument("--step", type=int, default=0, help="how many steps it was trained")
-    parser.add_argument("--boards", type=int, default=512, help="held-out boards (default: 512)")
     options = parser.parse_args(arguments)
-    if options.table is not None:
-        tables.check_json(options.out)
-        found = table(_read(options.table), options.against)
-        tables.write(options.out, found, markdown(found))
-        return 0
-    if options.model is None or not options.name:
-        raise UserError("--model and --name are missing; give the policy, and its arm and seed, such as real_s0")
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    measured = measure(options.model, options.name, options.step, options.boards, options.out)
-    with output():
-        print(json.dumps({"name": options.name} | {one.name: one.value for one in measured.measures}))
+    tables.check_json(options.out)
+    found = table(_read(options.folders), options.against)
+    tables.write(options.out, found, markdown(found))
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(exit_code(main, "wm_plugin.lab.tiny.sim_table"))
+    sys.exit(exit_code(main, "benchmarks/sim_table.py"))

@@ -29,6 +29,7 @@ PLACES = {
     "recipes/pipelines/tables.py write": "the same table, as text",
     "wm_plugin/data/parallel.py _convert": "the rejects of a part, in an unfinished folder",
     "wm_plugin/data/write.py path_of_rejects": "X.rejects.jsonl",
+    "wm_plugin/worlds/forth/__init__.py problems": "the problems of this package, which are read",
 }
 SERVED = ["--server", "http://localhost:1/v1", "--server-model", "m", "--prompts", "no.yaml"]
 PROPOSED = ["--world", "grid", "--propose", "random"]

@@ -135,7 +135,7 @@ POLICY = "--as policy --model p"
         ("SERVED --as polcy --prompts mcp", "no kind 'polcy' of a world model's data; did you mean 'policy'?"),
         ("SERVED --demonstrations FOLDER/held_out.jsonl", "has 2 tasks to demonstrate, fewer than 3"),
         ("SERVED --out FOLDER", "name another folder"),
-        ("SERVED --as rwml-sft --prompts no.yaml", "no.yaml: No such file or directory"),
+        ("SERVED --as rwml-sft --prompts no.yaml", "no.yaml: cannot be read (No such file"),
         ("SERVED --chat-template x", "--chat-template is for --as policy"),
         ("SERVED --as policy", "has no way to go on with a tool's"),
         (f"{POLICY} --prompts rwml", "--prompts: not with --as policy"),

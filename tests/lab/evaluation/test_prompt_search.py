@@ -223,15 +223,6 @@ def test_a_server_that_is_down_stops_the_search_which_goes_on_later(start, tmp_p
     assert search(start, tmp_path).run().chosen == search(start, tmp_path / "b").run().chosen
 
 
-def test_one_proposal_that_times_out_costs_a_style_its_round(start, tmp_path):
-    def answer(messages):
-        return Answer("", failure="timeout") if "Style gamma." in messages[0]["content"] else proposer_answer(messages)
-
-    outcome = search(start, tmp_path, proposer=Said(answer, temperature=1.0)).run()
-    assert outcome.failures["proposal: timeout"] == 3
-    assert [one.style for one in outcome.chosen] == ["alpha", "beta", "delta"]
-
-
 def test_the_same_transitions_choose_and_others_measure():
     held = split(transitions(), limit=5, seed=1)
     assert held == split(transitions(), limit=5, seed=1) == split(transitions()[::-1], limit=5, seed=1)

@@ -1,13 +1,10 @@
 """What a proposer is asked, and which of its answers become templates."""
 
-from contextlib import suppress
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.examples import examples
-from support.timing import repeated, too_slow
 from wm_plugin.data.prompts import FAMILIES, Prompts, Variant, load, render
 from wm_plugin.data.schema import Action, Context, Observation, Transition
 from wm_plugin.errors import UserError
@@ -127,22 +124,6 @@ def test_any_answer_is_a_template_that_shows_the_action_or_is_refused(before, sy
     assert "open the door" in messages[-1]["content"]
     assert "Leave." in "".join(message["content"] for message in messages)
     assert family.answer("x", True) in messages[-1]["content"]
-
-
-@pytest.mark.parametrize("unit", ["$a", "$", "${", "\n", " \n", "<system_template>", "</think>", "<|", "$context\n\n"])
-def test_answers_are_read_in_linear_time(unit):
-    def read(text):
-        for answer in (text, proposal(text), f"<system_template>{text}"):
-            with suppress(Refused):
-                read_proposal(answer, RWML, RWML.variants["v0"])
-
-    assert too_slow(read, repeated(unit), largest=64_000) is None
-
-
-def test_many_different_placeholders_are_quick():
-    names = "".join(f"$a{number} " for number in range(10_000))
-    work = lambda text: read_proposal(proposal(text), RWML, RWML.variants["v0"])  # noqa: E731
-    assert too_slow(work, lambda size: names[: size - size % 7], largest=64_000) is None
 
 
 def asked(example, prompts=RWML, attempts=("round 1: score 0.5",)):

@@ -3,19 +3,13 @@
 One policy plays the same tasks in several arms:
 
 * plain: it acts as it samples.
-* majority, best-of-n: it takes the most frequent of n samples of an action, or the likeliest by its own log-probability. They
-  have no world model, and as many samples as cost the tokens that look-ahead generates a decision, to the nearest whole sample.
-* coin: it looks ahead, and a coin instead of a world model decides whether each imagined episode is won. This shows the effect of
-  trying other actions than the policy's first one. (With a constant answer it would act as plain or majority.)
+* majority, best-of-n: it takes the most frequent of n samples of an action, or the likeliest by its own log-probability, of as
+  many samples as cost the tokens that look-ahead generates a decision.
+* coin: it looks ahead, and a coin instead of a world model decides whether each imagined episode is won.
 * look-ahead: it imagines episodes with its world model and takes the first action that is worth most.
-* oracle: the same, and the real environment answers. This bounds look-ahead with any world model; tokens of observations cost it
-  nothing, so it is no arm of equal compute.
+* oracle: the same, and the real environment answers, at no cost of tokens.
 
 The first sample of a turn has the same seed in every arm. Differences are paired by task.
-
-Calibration is over look-ahead's decisions with a score: the share of the chosen action's episodes that were imagined to be won,
-against whether the episode was won. Imagined episodes go on without looking ahead and real ones with it, so even a perfect world
-model may imagine too little; more than what came is optimism.
 """
 
 from collections import Counter
@@ -256,6 +250,7 @@ def calibration(episodes: Sequence[Played], arm: str, *, seed: int = 0) -> list[
     `imagines_success`: decisions in which some episode was imagined to be won. Over decisions with a score: `imagined` (the
     forecast: the share of the chosen action's episodes that were), `came` (the episode was won), `optimism` (their difference),
     `brier` (the mean squared one), and `came` by the bin of the forecast. `next_observation`: the imagined observation followed.
+    Imagined episodes go on without looking ahead and real ones with it, so even a perfect world model may imagine too little.
     """
     sums, bins = Sums(), Sums()
     for episode in episodes:

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
-from string import Formatter
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
@@ -109,17 +108,11 @@ def read(folder: str | Path) -> Published:
         raise _unknown(path, f"{_DOMAINS} has no {_FALLBACK!r}")
     for domain in domains.values():
         domain.prompt = _text(root / domain.prompt)
-    for _, name, layout, conversion in _fields(path, template):
-        if name is not None and (name not in _PARTS or layout or conversion):
-            raise _unknown(path, f"{_TEMPLATE} cannot be filled in: {{{name}}}")
-    return Published(domains, template, _parts(root / _EVALUATOR))
-
-
-def _fields(path: Path, template: str) -> list[tuple[str, str | None, str | None, str | None]]:
     try:
-        return list(Formatter().parse(template))
-    except ValueError as error:
+        template.format(**dict.fromkeys(_PARTS, ""))
+    except (KeyError, IndexError, ValueError) as error:
         raise _unknown(path, f"{_TEMPLATE} cannot be filled in: {error}") from None
+    return Published(domains, template, _parts(root / _EVALUATOR))
 
 
 def _parts(path: Path) -> dict[str, str]:

@@ -226,8 +226,22 @@ def _reads(session: Session, one: _Seen, command: Command, state: _State) -> Ite
     ]
     broken = [_put(text, value, changed(value)) for value in expected]
     copies = _unsimulated(session, one.turn, expected, wrote)  # to show what was written, and no more, is right
-    wrong = (*broken, *(copy for copy in copies if copy.strip() != text.strip()))
+    wrong = [*broken, *(copy for copy in copies if copy.strip() != text.strip())]
     yield _case(session, one, "consistency", kind, rules, text, wrong)
+
+
+def _case(
+    session: Session,
+    one: _Seen,
+    axis: str,
+    kind: str,
+    rules: Sequence[Any],
+    right: str,
+    wrong: Iterable[str],
+    told: str = "",
+) -> Case:
+    question = session.ask(one.turn, told)
+    return Case(session, one.turn, axis, kind, question, rules, one.text, right, tuple(wrong))
 
 
 # Texts
@@ -271,28 +285,3 @@ def _put(text: str, value: str, other: str) -> str:
 
 def _hash(*parts: Any) -> int:
     return int.from_bytes(hashlib.sha256(repr(parts).encode(errors="replace")).digest()[:8], "big")
-
-
-def _case(
-    session: Session,
-    one: _Seen,
-    axis: str,
-    kind: str,
-    rules: Sequence[Any],
-    right: str,
-    wrong: tuple[str, ...],
-    instruction: str = "",
-) -> Case:
-    return Case(
-        session=session.name,
-        domain=session.domain,
-        axis=axis,
-        kind=kind,
-        turn=one.turn,
-        conversation=session.ask(one.turn, instruction),
-        verifier={"all": list(rules)},
-        real=one.text,
-        right=(right,),
-        wrong=wrong,
-        read=session.read,
-    )

@@ -35,7 +35,7 @@ def test_the_commands_and_flags_in_the_text_exist(page):
     for words in in_text(page):
         if words[0] == "wm" and len(words) > 1 and re.fullmatch("[a-z]+", words[1]):
             verb = (words[1],)
-            if isinstance(VERBS[words[1]], dict) and words[2:] and re.fullmatch("[a-z][a-z-]+", words[2]):
+            if VERBS[words[1]] and words[2:] and re.fullmatch("[a-z][a-z-]+", words[2]):
                 verb = (words[1], words[2])
             # a step that stands for all of them, and flags that TRL's parser reads
             if "STEP" not in words and words[1] != "train":

@@ -4,6 +4,7 @@ From the same fields come a config file's validation, TRL's `echo_*` fields, ver
 in the docs. A value that does not fit is one line: the field, the value, and what to write instead.
 """
 
+import copy
 import types
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self, Union, dataclass_transform, get_args, get_origin
@@ -52,6 +53,13 @@ def option(help: str, *, default: Any = ..., write: str = "", **bounds: Any) -> 
         bounds: pydantic's, such as `ge=0`.
     """
     return Field(default, description=help, json_schema_extra={"write": write} if write else None, **bounds)
+
+
+def default(model: "type[Options]", name: str, value: Any) -> Any:
+    """A field of a model with another default, for a subclass."""
+    field = copy.copy(model.model_fields[name])
+    field.default = value
+    return field
 
 
 @dataclass_transform(kw_only_default=False, field_specifiers=(option, Field))
@@ -133,7 +141,8 @@ def user_error(model: type[Options], error: ValidationError, values: Any, where:
     path, field = where, None  # what the error is in: its name, and the field that it is of
     owner: type[Options] | None = model
     parent, found, consumed = where, values, False
-    for part in first["loc"]:
+    unknown = first["type"] == "extra_forbidden"
+    for part in first["loc"][:-1] if unknown else first["loc"]:
         consumed = True
         if isinstance(part, int) and isinstance(found, Sequence) and part < len(found):
             path, found = f"{path}[{part}]", found[part]
@@ -142,12 +151,12 @@ def user_error(model: type[Options], error: ValidationError, values: Any, where:
             path = f"{path}.{part}" if path else part
             found = found.get(part) if isinstance(found, Mapping) else getattr(found, part, None)
             owner = _model_of(field.annotation, found)
-        elif isinstance(found, Mapping) and part in found and first["type"] != "extra_forbidden":
+        elif isinstance(found, Mapping) and part in found:
             path, found = f"{path}[{part!r}]", found[part]
-        elif first["type"] != "extra_forbidden":
+        else:
             owner = _model_of(field.annotation if field else None, found) or owner  # the tag of a union
             consumed = False
-    if first["type"] == "extra_forbidden":
+    if unknown:
         model = owner or model
         key = first["loc"][-1]
         return UserError(

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from support.predictions import PROMPTS, Scripted, chat_server, choices, grid_trajectories, grid_transitions
-from wm_plugin.client import predict
+from wm_plugin.cli import flags
 from wm_plugin.data.transitions import read_transitions
 from wm_plugin.data.write import write, write_transitions
 
@@ -115,7 +115,7 @@ def test_the_filter_model_is_trained_on_other_tasks_than_it_predicts(wm, source,
     monkeypatch.setattr(
         filters, "import_object", lambda *_, **__: lambda model, rows, out, **options: trained.append((rows, options))
     )
-    monkeypatch.setattr(predict, "LocalPredictor", lambda *_, **__: Scripted())
+    monkeypatch.setattr(flags, "LocalPredictor", lambda *_, **__: Scripted())
     arguments = [*easy(source, "", "--filter-share", "0.3"), "--model", "base"]
     for flag in ("--server", "--server-model"):
         place = arguments.index(flag)

@@ -25,8 +25,7 @@ PLACES = {
     "wm_plugin/cli/data/expand.py expand": "X.validation.jsonl",
     "wm_plugin/cli/support.py work_folder": "X.work",
     "wm_plugin/lab/pipelines/engine.py _work_of": "X.work of a command, which is moved aside with X",
-    "wm_plugin/data/easy.py scores_path": "X.easy.jsonl",
-    "wm_plugin/data/summary.py scores_beside": "X.easy.jsonl, which is read",
+    "wm_plugin/data/summary.py scores_beside": "X.easy.jsonl",
     "recipes/pipelines/tables.py write": "the same table, as text",
     "wm_plugin/data/parallel.py _convert": "the rejects of a part, in an unfinished folder",
     "wm_plugin/data/write.py path_of_rejects": "X.rejects.jsonl",
@@ -166,7 +165,7 @@ RUNS = {
 
 def _expand(rows):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("wm_plugin.data.readers.read", lambda _: iter(list(rows)[:0]))
+        patch.setattr("wm_plugin.cli.data.expand.read", lambda _: iter(list(rows)[:0]))
         expand("good.jsonl", out=Path("x.jsonl"), validation_share=0.5)
 
 

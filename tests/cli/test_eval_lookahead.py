@@ -172,7 +172,7 @@ def test_failures_are_counted_and_asked_again(capsys, tmp_path, tokenizer):
         (("grid", "--model", ".", "--depth", "0"), "depth is 0; write a whole number >= 1"),
         (("grid", "--model", ".", "--value", "joy"), "--value is joy; there is 'length', 'reward', 'success'"),
         (("grid", "--model", ".", "--tokenizer", "x"), "--tokenizer is for a policy behind a server"),
-        (("grid", "--model", ".", "--world-model", "x", "--world-server", "y"), "are two world models"),
+        (("grid", "--model", ".", "--world-model", "x", "--world-server", "y"), "not --world-model and --world-server"),
         (("grid", "--model", ".", "--world-server", "y"), "--world-server-model NAME go together"),
         (("grid", "--model", ".", "--limit", "0"), "--limit is 0"),
         (

@@ -218,6 +218,7 @@ def test_a_policy_is_asked_about_the_results_of_its_calls(tmp_path, capsys):
         (["--as", "policy", "--model", "p", "--prompts", "rwml"], "--prompts: not with --as policy"),
         (["--as", "policy", "--model", "p", "--no-world-context"], "--world-context: not with --as policy"),
         (["--as", "policy", "--model", "p", "--demonstrations", "x"], "--demonstrations: not with --as policy"),
+        (["--as", "policy", "--model", "p", "--temperature", "1"], "--temperature: not with --as policy"),
         (["--as", "policy"], "--model"),
         (["--model", "p", "--chat-template", "x"], "--chat-template is for --as policy"),
     ],

@@ -146,7 +146,7 @@ def verbs() -> dict[tuple[str, ...], frozenset[str]]:
     found = {}
     for verb, steps in VERBS.items():
         found[verb,] = frozenset(["--help"])
-        for words in [(verb, step) for step in steps] if isinstance(steps, dict) else [(verb,)]:
+        for words in [(verb, step) for step in steps] or [(verb,)]:
             app = make_app(words)
             for word in words:
                 app = app[word]

@@ -3,7 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from wm_plugin.cli.flags import Count
+from rich.console import Console
+from rich.progress import Progress, TaskID
+from rich.table import Table
+
+from wm_plugin.cli.numbers import Count
 from wm_plugin.cli.output import prints
 from wm_plugin.data.outputs import check_folder
 from wm_plugin.errors import MissingExtraError
@@ -11,8 +15,6 @@ from wm_plugin.errors import MissingExtraError
 
 def show(result: dict[str, Any]) -> None:
     """Print what looking ahead is worth, the arms as a table, the claims about them, and the path of the report."""
-    from rich.console import Console
-
     console = Console()
     look_ahead = result["look_ahead"]
     console.print(look_ahead["sentence"], highlight=False, markup=False, soft_wrap=True)
@@ -29,9 +31,7 @@ def show(result: dict[str, Any]) -> None:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def _table(result: dict[str, Any]) -> Any:
-    from rich.table import Table
-
+def _table(result: dict[str, Any]) -> Table:
     table = Table(title=f"Held-out boards, {result['steps']} GRPO steps, seed {result['seed']}: start → end")
     table.add_column("arm")
     measures = {"exact match": "exact", "environment NLL": "env_nll", "success": "success"}
@@ -54,9 +54,6 @@ def demo(*, steps: Count = 60, seed: int = 0, out: str = "demo") -> dict[str, An
         out: Folder for report.html, result.json, the policies and held-out episodes.
     """
     check_folder(Path(out))  # before imports of many seconds
-    from rich.console import Console
-    from rich.progress import Progress, TaskID
-
     try:
         from wm_plugin.trl.demo import run_demo
     except MissingExtraError:

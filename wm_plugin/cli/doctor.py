@@ -3,6 +3,9 @@
 import dataclasses
 from typing import Any
 
+from rich.console import Console
+from rich.text import Text
+
 from wm_plugin.cli.output import prints
 from wm_plugin.cli.templates import TokenizerFlags, tokenizer_checks
 from wm_plugin.errors import UserError, install
@@ -13,9 +16,6 @@ _STYLES = {"ok": "green", "info": "dim", "warn": "yellow", "fail": "bold red"}
 
 
 def show(result: dict[str, Any]) -> None:
-    from rich.console import Console
-    from rich.text import Text
-
     console = Console(highlight=False, soft_wrap=True)
     for name, version in result["versions"].items():
         console.print(Text(f"{name:<14}{version or 'not installed'}", style="" if version else "dim"))

@@ -1,120 +1,99 @@
-"""The flags that several verbs share, as options models. A verb takes a model as a keyword parameter with a default:
+"""The flags that several verbs share, as options models: `def verb(source: str, /, *, model: ModelFlags = ModelFlags())`.
 
-    def verb(source: str, /, *, model: ModelFlags = ModelFlags()) -> dict[str, Any]:
-
-Where a verb has another default, it has a subclass with `max_new_tokens: Whole = default(ModelFlags, "max_new_tokens", 4096)`.
+Where a verb has other defaults, they stand in the parameter's: `writer: ModelFlags = ModelFlags(max_new_tokens=4096)`.
 """
 
-import copy
 import inspect
 import os
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from types import MappingProxyType
+from typing import Annotated, Any, Literal
 
 from cyclopts import Group, Parameter
 
+from wm_plugin.cli.support import quiet
+from wm_plugin.client.answers import LocalModel, Model, ServerModel
+from wm_plugin.client.predict import LocalPredictor, ServerPredictor
+from wm_plugin.client.server import Server
+from wm_plugin.data.contexts import Contexts, load_contexts
+from wm_plugin.data.hidden import Shown, parse_parts
 from wm_plugin.errors import UserError, nearest, shown
-from wm_plugin.options import Number, Options, Whole, option
+from wm_plugin.lab.agents.synthesize import wandering
+from wm_plugin.options import Number, Options, Whole, default, option
+from wm_plugin.tokens.tokenizer import is_missing_folder
+from wm_plugin.worlds.agents.acting import LocalActor, ServerActor
+from wm_plugin.worlds.agents.players import MAX_TURNS, SCRIPTED, LocalPlayer, Player, ScriptedPlayer, ServerPlayer
+from wm_plugin.worlds.simulated_world import SimulatedWorld
+from wm_plugin.worlds.worlds import World
+from wm_plugin.worlds.wrappers.verified import VerifiedWorld
 
-if TYPE_CHECKING:
-    from wm_plugin.client.answers import Model
-    from wm_plugin.client.predict import LocalPredictor
-    from wm_plugin.client.server import Server
-    from wm_plugin.data.contexts import Contexts
-    from wm_plugin.data.hidden import Shown
-    from wm_plugin.worlds.agents.players import Player
-    from wm_plugin.worlds.worlds import World
-
-MAX_ROWS = 1_000_000  # they are made before the first is played
-Host = Literal["trl", "verl"]
-AgentHost = Annotated[Host, Parameter(help="Whose error messages an agent reads after a call that failed.")]
+AgentHost = Annotated[
+    Literal["trl", "verl"], Parameter(help="Whose error messages an agent reads after a call that failed.")
+]
 WorldName = Annotated[str, Parameter(help="A world by name (wm env list), or as package.module:Class.")]
 PromptsName = Annotated[str, Parameter(help="The prompts that the world model was trained with.")]
-Names = Annotated[list[str], Parameter(consume_multiple=True)]  # --flag A B C
-
-
-def bounds(least: float, most: float | None = None) -> Parameter:
-    """What a number of a verb's own may be, as `Annotated[int, bounds(1)]`."""
-
-    def check(_kind: Any, value: float | None) -> None:
-        if value is not None and not (least <= value and (most is None or value <= most)):
-            raise ValueError(f"write a number >= {least:,}" + (f" and <= {most:,}" if most is not None else ""))
-
-    return Parameter(validator=check)
-
-
-Count = Annotated[int, bounds(1)]
-NotNegative = Annotated[int, bounds(0)]
-RowNumber = Annotated[int, bounds(0, MAX_ROWS - 1)]
-RowCount = Annotated[int, bounds(1, MAX_ROWS)]
-Share = Annotated[float, bounds(0, 1)]
-
-
-def default(model: type[Options], name: str, value: Any) -> Any:
-    """A field of a model with another default, for a subclass."""
-    field = copy.copy(model.model_fields[name])
-    field.default = value
-    return field
 
 
 def is_url(text: str) -> bool:
     return text.startswith(("http://", "https://"))
 
 
-class Batching(Options):
-    """How many answers a model writes at once."""
-
-    batch_size: Whole = option("Outputs at once, of a model in this process.", default=64, ge=1)
-    concurrency: Whole = option("Requests at once, to a server.", default=32, ge=1)
-
-    def sampling(self, temperature: float, max_new_tokens: int) -> "Sampling":
-        """How another model writes, as many answers at once."""
-        return Sampling(
-            temperature=temperature,
-            max_new_tokens=max_new_tokens,
-            batch_size=self.batch_size,
-            concurrency=self.concurrency,
-        )
+def prefixed(prefix: str) -> Parameter:
+    """Begin the flags of a group with a prefix, as `Annotated[Output, prefixed("agent")]`."""
+    return Parameter(name="*", name_transform=lambda name: f"{prefix}-{name.replace('_', '-')}")
 
 
-class Requests(Options):
-    """How a model behind a server is asked."""
+class Output(Options):
+    """How a model writes."""
 
-    concurrency: Whole = default(Batching, "concurrency", 32)
     temperature: Number = option("Sampling temperature; 0 is greedy.", default=1.0, ge=0)
     max_new_tokens: Whole = option("Longest output, in tokens.", default=1024, ge=1)
+
+
+class Requests(Output):
+    """How a model behind a server is asked."""
+
+    concurrency: Whole = option("Requests at once, to a server.", default=32, ge=1)
     no_seed: bool = option("Send a server no seeds (vLLM crashes on them on a CPU); runs then differ.", default=False)
 
-    def client(self, url: str, name: str, **more: Any) -> "Server":
+    def client(self, url: str, name: str, **more: Any) -> Server:
         """The client of a server.
 
         Args:
             more: other arguments of `Server`.
         """
-        from wm_plugin.client.server import Server
-
-        own: dict[str, Any] = {
-            "concurrency": self.concurrency,
-            "timeout": 600.0,
-            "temperature": self.temperature,
-            "max_tokens": self.max_new_tokens,
-            "seed": None if self.no_seed else "auto",
-        }
-        return Server(url, name, **own | more)
+        seed = None if self.no_seed else "auto"
+        own = {"temperature": self.temperature, "max_tokens": self.max_new_tokens, "seed": seed}
+        return Server(url, name, **{"concurrency": self.concurrency, "timeout": 600.0, **own, **more})
 
 
-class Sampling(Requests, Batching):
+class Sampling(Requests):
     """How a model writes, behind a server or in this process."""
 
-    def load(self, path: str | Path) -> "LocalPredictor":
-        """The model of a folder or a name on the Hub, in this process."""
-        from wm_plugin.cli.support import quiet
-        from wm_plugin.client.predict import LocalPredictor
+    batch_size: Whole = option("Outputs at once, of a model in this process.", default=64, ge=1)
 
+    def load(self, path: str | Path) -> LocalPredictor:
+        """The model of a folder or a name on the Hub, in this process."""
         quiet()
         return LocalPredictor(
             path, temperature=self.temperature, max_new_tokens=self.max_new_tokens, batch_size=self.batch_size
         )
+
+    def actor(self, place: str, name: str | None, flag: str, scripted: Iterable[str]) -> Model:
+        """The agent in a folder, or behind the URL of a server.
+
+        Args:
+            name: the name under which the server has the model.
+            flag: the flag that names the place.
+            scripted: what the flag takes besides, for the hint.
+        """
+        if not is_url(place):
+            check_folder(place, flag, scripted)
+            return LocalActor(self.load(place))
+        if name is None:
+            raise UserError(f"{flag} is a server; name its model with {flag}-model")
+        return ServerActor(self.client(place, name))
 
 
 class Named(Options):
@@ -128,26 +107,25 @@ class Named(Options):
     def name(self) -> str:
         return self.model or self.server_model or ""
 
-    def check(self, others: dict[str, Any] | None = None) -> None:
+    def check(self, others: Mapping[str, Any] = MappingProxyType({}), prefix: str = "--") -> None:
         """Check before hours of work that one model is named, in one way.
 
         Args:
             others: flags of the verb that take the place of a model, with their values.
+            prefix: what the flags begin with.
 
         Raises:
             UserError: a flag does not fit.
         """
-        from wm_plugin.tokens.tokenizer import is_missing_folder
-
-        flags = {"--model": self.model, **(others or {}), "--server": self.server}
+        flags = {f"{prefix}model": self.model, **others, f"{prefix}server": self.server}
         named = [flag for flag, value in flags.items() if value]
         if len(named) != 1:
-            known = f"{', '.join(list(flags)[:-1])} or --server"
+            known = f"{', '.join(list(flags)[:-1])} or {prefix}server"
             raise UserError(f"name one model: {known}" + (f"; not {' and '.join(named)}" if named else ""))
         if (self.server is None) is not (self.server_model is None):
-            raise UserError("--server URL and --server-model NAME go together: give both or none")
+            raise UserError(f"{prefix}server URL and {prefix}server-model NAME go together: give both or none")
         if self.model and is_missing_folder(self.model):
-            raise UserError(f"--model {self.model}: there is no such folder")
+            raise UserError(f"{prefix}model {self.model}: there is no such folder")
 
 
 @Parameter(name="*", group=Group("Model", sort_key=1))
@@ -158,22 +136,17 @@ class ModelFlags(Sampling, Named):
 
     def predictor(self, *, thinking: bool, path: str | Path | None = None) -> Any:
         """The predictor of transitions that the flags describe; with `path`, of the model there."""
-        from wm_plugin.client.predict import ServerPredictor
-
         if self.server and self.server_model and path is None:
             return ServerPredictor(self.client(self.server, self.server_model), thinking=thinking)
         return self.load(path or self.name)
 
-    def asked(self) -> "Model":
+    def asked(self) -> Model:
         """The model that the flags describe, for `Answers`."""
-        from wm_plugin.client.answers import LocalModel, ServerModel
-
         if self.server and self.server_model:
             return ServerModel(self.client(self.server, self.server_model))
         return LocalModel(self.load(self.name))
 
 
-@Parameter(name="*")
 class WorkFlags(Options):
     """Where a run that was killed continues."""
 
@@ -183,7 +156,6 @@ class WorkFlags(Options):
     shard_size: Whole = option("Samples of a shard: a killed run loses at most so many.", default=256, ge=1)
 
 
-@Parameter(name="*")
 class EmbeddingFlags(Options):
     """The embedding model of a measure or a reward."""
 
@@ -211,28 +183,19 @@ class StateFlags(Options):
         default=None,
     )
 
-    def shown(self) -> "Shown | None":
-        """What is shown; None if no flag says it.
-
-        Raises:
-            UserError: there is no such part, or two flags say it.
-        """
-        from wm_plugin.data.hidden import parse_parts
-
+    def shown(self) -> Shown | None:
+        """What is shown; None if no flag says it."""
         if self.hidden is None:
             return self.world_context
         if self.world_context is not None:
             raise UserError("--hidden and --world-context say the same: leave one of them out")
         return parse_parts(self.hidden)
 
-    def shown_or_all(self) -> "Shown":
+    def shown_or_all(self) -> Shown:
         chosen = self.shown()
         return True if chosen is None else chosen
 
-    def contexts(self) -> "Contexts | None":
-        """The contexts of `--context-file`."""
-        from wm_plugin.data.contexts import load_contexts
-
+    def contexts(self) -> Contexts | None:
         return None if self.context_file is None else load_contexts(self.context_file)
 
 
@@ -245,26 +208,21 @@ class RowFlags(Options):
     held_out: bool = option("Rows that nothing should be trained on.", default=False)
     split: str | None = option("train, seen or unseen, of a world that can tell them apart.", default=None)
 
-    def rows(self, world: "World", count: int, max_turns: int | None = None) -> list[dict[str, Any]]:
-        """The first `count` rows.
-
-        Raises:
-            UserError: the world has no such rows.
-        """
+    def rows(self, world: World, count: int, max_turns: int | None = None) -> list[dict[str, Any]]:
+        """The first `count` rows."""
         if self.held_out and self.split:
             raise UserError("--held-out and --split say the same: leave one of them out")
         return world.rows(count, self.seed, self.held_out, self.level, self.split, max_turns)
 
 
-class _Who(Options):
-    policy: str = option("random, expert, a folder with a model, or the URL of an OpenAI-compatible server.")
-    model: str | None = option("The name under which the server has the model.", default=None)
-
-
 @Parameter(name="*", group=Group("Agent", sort_key=1))
-class PolicyFlags(Sampling, _Who):
+class PolicyFlags(Sampling):
     """The agent that plays, and how."""
 
+    policy: str = option(
+        "random, expert, a folder with a model, or the URL of an OpenAI-compatible server.", default=...
+    )
+    model: str | None = default(Named, "server_model", None)
     column: tuple[str, ...] = option(
         "NAME=VALUE: a column that every row gets, such as user_model=NAME, which plays the customer of tau2 and dialogue "
         "(repeatable).",
@@ -286,17 +244,12 @@ class PolicyFlags(Sampling, _Who):
     request_timeout: Number = option("Longest time for a request, in seconds.", default=600.0, gt=0)
     retries: Whole = option("Attempts after one that failed.", default=4, ge=0)
 
-    def player(self, world: "World", seed: int) -> "tuple[Player, Server | None]":
+    def player(self, world: World, seed: int) -> tuple[Player, Server | None]:
         """The player, and its server if it is behind one.
 
         Raises:
             UserError: there is no such policy, or it cannot play in this world.
         """
-        from wm_plugin.lab.agents.synthesize import wandering
-        from wm_plugin.worlds.agents.players import MAX_TURNS, SCRIPTED, LocalPlayer, ScriptedPlayer, ServerPlayer
-        from wm_plugin.worlds.simulated_world import SimulatedWorld
-        from wm_plugin.worlds.wrappers.verified import VerifiedWorld
-
         simulation = world.config if isinstance(world, SimulatedWorld) else None
         seed = seed if self.sampling_seed is None else self.sampling_seed
         common: dict[str, Any] = {"seed": seed, "max_turns": self.max_turns or MAX_TURNS, "host": self.host}
@@ -319,7 +272,7 @@ class PolicyFlags(Sampling, _Who):
         at_once = 1 if asked is None else asked.concurrency
         return LocalPlayer(world, self.load(self.policy), at_once=at_once, **common), None
 
-    def columns(self, world: "World") -> dict[str, str | int]:
+    def columns(self, world: World) -> dict[str, str | int]:
         """The values of `--column` by name; digits are a whole number.
 
         Raises:

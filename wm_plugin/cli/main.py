@@ -5,12 +5,13 @@ models among them; its help is its docstring. `@prints(show)` says how people se
 exit code is 1. Verbs are imported when they are called, and heavy imports are inside them, so that `wm --help` is quick.
 """
 
+import functools
 import inspect
 import json
 import sys
 from collections.abc import Callable, Sequence
 from importlib import metadata
-from typing import Any
+from typing import Annotated, Any, get_args
 
 import pydantic
 from cyclopts import App, Argument, CycloptsError, Parameter
@@ -24,57 +25,46 @@ from cyclopts.exceptions import (
 
 from wm_plugin.cli import output as printing
 from wm_plugin.errors import UserError, nearest, shown
-from wm_plugin.options import Options, members, user_error
+from wm_plugin.options import Options, default, members, user_error
 from wm_plugin.registry import import_object
 from wm_plugin.runtime.command import exit_code, output
 
-# what a user sees -> the verb's function
-VERBS: dict[str, dict[str, str] | str] = {
-    "doctor": "wm_plugin.cli.doctor:doctor",
-    "masks": "wm_plugin.cli.masks:masks",
-    "train": "wm_plugin.cli.train:train",
-    "data": {
-        "convert": "wm_plugin.cli.data.convert:convert",
-        "inspect": "wm_plugin.cli.data.inspect:inspect",
-        "filter": "wm_plugin.cli.data.filter:filter",
-        "expand": "wm_plugin.cli.data.expand:expand",
-        "easy": "wm_plugin.cli.data.easy:easy",
-        "build": "wm_plugin.cli.data.build:build",
-    },
-    "env": {
-        "list": "wm_plugin.cli.env.list:list_worlds",
-        "check": "wm_plugin.cli.env.check:check",
-        "play": "wm_plugin.cli.env.play:play",
-        "rollout": "wm_plugin.cli.env.rollout:rollout",
-    },
-    "eval": {
-        "one-step": "wm_plugin.cli.eval.one_step:one_step",
-        "consistency": "wm_plugin.cli.eval.consistency:consistency",
-        "lookahead": "wm_plugin.cli.eval.lookahead:lookahead",
-    },
-    "report": "wm_plugin.cli.report:report",
-    "demo": "wm_plugin.cli.demo:demo",
-    "lab": {
-        "simulate": "wm_plugin.cli.lab.simulate:simulate",
-        "pipeline": "wm_plugin.cli.lab.pipeline:pipeline",
-        "bench": "wm_plugin.cli.lab.bench:bench",
-        "foresight": "wm_plugin.cli.lab.foresight:foresight",
-        "forgetting": "wm_plugin.cli.lab.forgetting:forgetting",
-        "weights": "wm_plugin.cli.lab.weights:weights",
-        "perplexity": "wm_plugin.cli.lab.perplexity:perplexity",
-        "audit": "wm_plugin.cli.lab.audit:audit",
-        "synthesize": "wm_plugin.cli.lab.synthesize:synthesize",
-        "mix": "wm_plugin.cli.lab.mix:mix",
-        "alternatives": "wm_plugin.cli.lab.alternatives:alternatives",
-        "reflect": "wm_plugin.cli.lab.reflect:reflect",
-        "fictional": "wm_plugin.cli.lab.fictional:fictional",
-        "scenarios": "wm_plugin.cli.lab.scenarios:scenarios",
-        "control": "wm_plugin.cli.lab.control:control",
-        "context": "wm_plugin.cli.lab.context:context",
-        "best": "wm_plugin.cli.lab.best:best",
-        "prompts": "wm_plugin.cli.lab.prompts:prompts",
-        "search-prompts": "wm_plugin.cli.lab.search_prompts:search_prompts",
-    },
+Parameter(name="*")(Options)  # a model's fields are flags of the verb itself
+# a verb, or a group with its verbs: `wm eval one-step` is the function `one_step` of wm_plugin.cli.eval.one_step
+VERBS: dict[str, tuple[str, ...]] = {
+    "doctor": (),
+    "masks": (),
+    "train": (),
+    "data": ("convert", "inspect", "filter", "expand", "easy", "build"),
+    "env": ("list", "check", "play", "rollout"),
+    "eval": ("one-step", "consistency", "lookahead"),
+    "report": (),
+    "demo": (),
+    "lab": (
+        *(
+            "simulate",
+            "pipeline",
+            "bench",
+            "foresight",
+            "forgetting",
+            "weights",
+            "perplexity",
+            "audit",
+            "synthesize",
+            "mix",
+        ),
+        *(
+            "alternatives",
+            "reflect",
+            "fictional",
+            "scenarios",
+            "control",
+            "context",
+            "best",
+            "prompts",
+            "search-prompts",
+        ),
+    ),
 }
 GROUPS = {
     "data": "Training data: rollouts of any format to trajectories, and trajectories to what trainers read.",
@@ -96,8 +86,8 @@ _JSON = "With --json it prints its result as one JSON object, last."
 
 
 def make_app(argv: Sequence[str] = ()) -> App:
-    """The command with all its verbs. Those that a help page of `argv` lists are imported, for the first line of their help."""
-    words = [word for word in argv[:2] if not word.startswith("-")]
+    """The command with all its verbs. Imports the one that `argv` calls, or those that a help page lists."""
+    called = [word for word in argv if not word.startswith("-")][:2]
     app = App(
         name="wm",
         help="World-model objectives for TRL and verl: train a policy on what its environment says, too.",
@@ -107,19 +97,31 @@ def make_app(argv: Sequence[str] = ()) -> App:
         result_action="return_value",
         default_parameter=Parameter(negative=(), show_default=_shown_default, allow_repeating=True),
     )
-    for verb, target in VERBS.items():
-        if isinstance(target, str):
-            app.command(_target(target, listed=not words), name=verb, help_epilogue=_JSON)
-            continue
-        group = App(name=verb, help=GROUPS[verb], help_epilogue="")
-        app.command(group)
-        for step, path in target.items():
-            group.command(_target(path, listed=words == [verb]), name=step, help_epilogue=_JSON)
+    for verb, steps in VERBS.items():
+        group = App(name=verb, help=GROUPS[verb], help_epilogue="") if steps else app
+        if steps:
+            app.command(group)
+        for words in [[verb, step] for step in steps] or [[verb]]:
+            module = ".".join(words).replace("-", "_")
+            path = f"wm_plugin.cli.{module}:{module.rpartition('.')[2]}"
+            imported = called in (words, words[:-1]) or called[:1] == words
+            target = _with_defaults(import_object(path, field="wm")) if imported else path
+            group.command(target, name=words[-1], help_epilogue=_JSON)
     return app
 
 
-def _target(path: str, *, listed: bool) -> Any:
-    return import_object(path, field="wm") if listed else path
+@functools.cache
+def _with_defaults(verb: Any) -> Any:
+    """Let the values of options that are a parameter's default be the defaults of its flags."""
+    for name, parameter in inspect.signature(verb).parameters.items():
+        options = parameter.default
+        if isinstance(options, Options) and options.model_fields_set:
+            kind, *metadata = get_args(parameter.annotation) or [parameter.annotation]
+            changed = [(one, kind.model_fields[one].annotation) for one in options.model_fields_set]
+            fields: Any = {one: (of, default(kind, one, getattr(options, one))) for one, of in changed}
+            made: Any = pydantic.create_model(kind.__name__, __base__=kind, **fields)
+            verb.__annotations__[name] = Annotated[made, *metadata] if metadata else made
+    return verb
 
 
 def _shown_default(value: Any) -> str | None:
@@ -171,10 +173,9 @@ def parse(argv: Sequence[str]) -> tuple[Callable[..., Any], inspect.BoundArgumen
 
 def _check_moved(argv: Sequence[str]) -> None:
     """Raise a UserError for the name that a verb had before it went to `lab`."""
-    group, step = argv[0] if argv else "", argv[1] if len(argv) > 1 else ""
-    old, name = (group, group) if group in ("simulate", "pipeline") else (f"{group} {step}", step)
-    if old == group or (group in ("data", "eval") and name in VERBS["lab"]):
-        raise UserError(f"wm {old} is wm lab {name} now")
+    words = argv[:1] if argv[:1] in (["simulate"], ["pipeline"]) else argv[:2]
+    if words and words[-1] in VERBS["lab"] and (len(words) == 1 or words[0] in ("data", "eval")):
+        raise UserError(f"wm {' '.join(words)} is wm lab {words[-1]} now")
 
 
 def _in_one_line(error: CycloptsError, argv: Sequence[str]) -> UserError:
@@ -188,7 +189,7 @@ def _in_one_line(error: CycloptsError, argv: Sequence[str]) -> UserError:
         word = (error.unused_tokens or ["?"])[0]
         if word.startswith("-"):
             return UserError(f"there is no flag {word!r}; see {f'wm {chain}'.rstrip()} --help")
-        name, known = f"{chain} {word}".strip(), [f"{chain} {step}".strip() for step in VERBS.get(chain, VERBS)]
+        name, known = f"{chain} {word}".strip(), [f"{chain} {step}".strip() for step in VERBS.get(chain) or VERBS]
         return UserError(f"there is no verb {name!r}{nearest(name, known)}")
     if isinstance(error, UnusedCliTokensError):
         text = f"there is no place for {(error.unused_tokens or ['?'])[0]!r}"
@@ -220,8 +221,9 @@ def _misfit(error: ValidationError, argument: Argument) -> UserError:
         return UserError(f"{token.keyword or argument.name} is {token.value}; {error.exception_message}")
     first = cause.errors()[0]
     text = str(user_error(models[0], cause, {}, "")).removesuffix(" or null")
-    if first["loc"] and text.startswith(field := str(first["loc"][0])):
-        text = f"--{field.replace('_', '-')}{text.removeprefix(field)}"
+    flags = {child.keys[-1]: child.name for child in argument.children}
+    if first["loc"] and (flag := flags.get(str(first["loc"][0]))) and text.startswith(field := str(first["loc"][0])):
+        text = f"{flag}{text.removeprefix(field)}"
     found = first["input"]
     if isinstance(found, str):
         text = text.replace(f" is {shown(found)}", f" is {found}", 1)

@@ -3,11 +3,14 @@
 import dataclasses
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from cyclopts import Parameter
+from rich.console import Console
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
 
-from wm_plugin.cli.flags import bounds
+from wm_plugin.cli.numbers import NotNegative
 from wm_plugin.cli.output import prints
 from wm_plugin.cli.support import read_yaml
 from wm_plugin.cli.templates import TokenizerFlags, tokenizer_checks, training_template
@@ -18,11 +21,11 @@ from wm_plugin.lab.evaluation import rollout_rows
 from wm_plugin.lab.evaluation.rollout_rows import Row
 from wm_plugin.options import option
 from wm_plugin.tokens.tokenizer import turn_ends
+from wm_plugin.tokens.view import LEGEND, Token, to_text, visible
 
 _LONGEST = 60  # characters of a span in a pipe
 
 
-@Parameter(name="*")
 class CountFlags(TokenizerFlags):
     """What counts."""
 
@@ -86,13 +89,6 @@ def _are_rendered(rows: list[Row]) -> bool:
 
 def show(result: dict[str, Any]) -> None:
     """Print for people: coloured text on a terminal, a line per span in a pipe."""
-    from rich.console import Console
-    from rich.rule import Rule
-    from rich.table import Table
-    from rich.text import Text
-
-    from wm_plugin.tokens.view import LEGEND, Token, to_text, visible
-
     console = Console(highlight=False, soft_wrap=True)
     for rollout in result["rollouts"] if not result["html"] else ():
         counted = sum(row["tokens"] for row in rollout["tools"].values())
@@ -122,8 +118,6 @@ def show(result: dict[str, Any]) -> None:
 
 def _line(span: Mapping[str, Any]) -> str:
     """`start-end kind origin weight "text"`, the text shortened."""
-    from wm_plugin.tokens.view import visible
-
     origin, weight = span["tool"] or (span["role"] if span["kind"] in ("content", "scaffold") else ""), ""
     if span["kind"] in ("content", "scaffold"):
         weight = f"counts ×{span['weight']:g}" if span["weight"] else "failed call" if span["failed"] else "off"
@@ -142,7 +136,7 @@ def masks(
     tools: str | None = None,
     with_scaffold: bool = False,
     include_errors: bool = False,
-    limit: Annotated[int, bounds(0)] = 10,
+    limit: NotNegative = 10,
     html: str | None = None,
 ) -> dict[str, Any]:
     """Show which tokens of rollouts the objective counts, on the terminal or as HTML, with the code of training.

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
 
 from wm_plugin.cli.output import table, text
 
@@ -10,17 +12,30 @@ if TYPE_CHECKING:
     from wm_plugin.lab.evaluation.measures import Evaluation
 
 ANSWERS = "answers.jsonl"  # in the folder of --out
+Out = Annotated[
+    str | None, Parameter(help="Folder that keeps answers, rows and measures; the same command continues from it.")
+]
 _MAX_GROUPS = 12  # rows of a table in the terminal; --json has all
 _MAX_INTERVALS = 4  # columns up to which a table of groups shows intervals
 
 
-def keep(result: "Evaluation", rows: Iterable[Mapping[str, Any]], folder: Path | None) -> None:
-    """Write an evaluation and its rows into the folder of `--out`, if there is one."""
+def open_folder(out: str | None, name: str, subject: str, data: str) -> Path | None:
+    """The folder of `--out`, if it is given."""
+    from wm_plugin.lab.evaluation import measures  # imports torch
+
+    return measures.open_folder(out, name, subject, data) if out else None
+
+
+def kept(
+    result: "Evaluation", rows: Iterable[Mapping[str, Any]], folder: Path | None, *, ok: bool = True, **more: Any
+) -> dict[str, Any]:
+    """Write an evaluation and its rows into the folder, if there is one; return what the verb prints."""
     from wm_plugin.lab.evaluation.measures import write_result, write_rows
 
     if folder:
         write_rows(rows, folder)
         write_result(result, folder)
+    return {**result.as_dict(), **more, "ok": ok}
 
 
 def show(result: Mapping[str, Any]) -> None:

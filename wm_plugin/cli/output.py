@@ -4,6 +4,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
 from wm_plugin.tokens.view import visible
 
 _PIPE_WIDTH = 300  # columns of a table in a pipe
@@ -42,10 +46,6 @@ def show(result: Mapping[str, Any], indent: str = "") -> None:
 
 def table(rows: Sequence[Mapping[str, Any]]) -> None:
     """Print rows as a table whose columns are the keys for which any of them has a value."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
     columns = dict.fromkeys(name for row in rows for name in row)
     names = [name for name in columns if any(row.get(name) not in (None, "") for row in rows)]
     made = Table(box=None, pad_edge=False)

@@ -4,23 +4,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
 from wm_plugin.cli.masks import CountFlags
 from wm_plugin.cli.output import prints
 from wm_plugin.data.outputs import check_apart, write_text
 from wm_plugin.errors import UserError
+from wm_plugin.tokens.view import visible
 
 _SAMPLES = 2  # rollouts of a file that are shown
 
 
 def show(result: dict[str, Any]) -> None:
     """Print the table at a glance, the arms beside each other, what was not read, and where the report is."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    from wm_plugin.lab.report import compared
+    from wm_plugin.lab.report import compared  # imports torch
     from wm_plugin.lab.report.chart import value_label
-    from wm_plugin.tokens.view import visible
 
     console = Console(highlight=False, markup=False, soft_wrap=True)
     if result["arms"]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from wm_plugin.errors import UserError
 from wm_plugin.options import Options
 from wm_plugin.runtime.texts import read_text
-from wm_plugin.untrusted import encodable, loads
+from wm_plugin.untrusted import encodable
 
 if TYPE_CHECKING:
     from wm_plugin.worlds.simulated_world import SimulatedWorld
@@ -25,39 +25,30 @@ def search_here() -> None:
         sys.path.insert(0, "")
 
 
-def named(name: str) -> "World":
-    """The world of this name or dotted path, whether or not it can be played here."""
-    from wm_plugin.worlds.worlds import load
-
-    search_here()
-    return load(name)
-
-
 def find(name: str) -> "World":
     """The world of this name or dotted path, ready to be played.
 
     Raises:
         UserError: there is none, or something that it needs is not installed.
     """
-    world = named(name)
+    from wm_plugin.worlds.worlds import load
+
+    search_here()
+    world = load(name)
     if missing := world.missing():
         raise UserError(f"{name} needs {' and '.join(missing)}")
     return world
 
 
 def simulated_world(world: "World", path: str) -> "SimulatedWorld":
-    """The world in the world model that a file names, by itself or under `simulation`.
-
-    Raises:
-        UserError: as from `read_block`, or the simulation is of other worlds, or does not fit this one.
-    """
+    """The world in the world model that a file names, by itself or under `simulation`."""
     from wm_plugin.worlds.simulated_world import SimulatedWorld
     from wm_plugin.worlds.wrappers.simulation_config import SimulationConfig
 
     config = read_block(path, "--simulation", "simulation", SimulationConfig)
     if config.worlds is not None and world.name not in config.worlds:
         raise UserError(
-            f"{path}: simulation.worlds is of {', '.join(config.worlds or ())}; add {world.name}, or leave it out"
+            f"{path}: simulation.worlds is of {', '.join(config.worlds)}; add {world.name}, or leave it out"
         )
     return SimulatedWorld(world.spec, config=config)
 
@@ -66,11 +57,10 @@ def read_yaml(path: str, flag: str) -> Any:
     """The value of a YAML file."""
     import yaml
 
+    text = read_text(Path(path), flag)
     try:
-        return yaml.safe_load(read_text(Path(path), flag))
+        return yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # also of a date or a number
-        if isinstance(error, UserError):
-            raise
         raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
 
 
@@ -92,27 +82,14 @@ def read_block(path: str, flag: str, key: str, model: type[Block]) -> Block:
         raise UserError(f"{path}: {error}") from None
 
 
-def token_counter(path: str) -> Callable[[str], int]:
+def token_counter(path: str | None) -> Callable[[str], int] | None:
     """A function that counts the tokens of a text with the tokenizer at `path`, without special tokens."""
     from wm_plugin.tokens.tokenizer import load_tokenizer
 
+    if path is None:
+        return None
     tokenizer = load_tokenizer(path, field="--tokenizer")
     return lambda text: len(tokenizer(encodable(text), add_special_tokens=False).input_ids)
-
-
-def read_json(text: str, flag: str) -> dict[str, Any]:
-    """The JSON object of a flag.
-
-    Raises:
-        UserError: it is none.
-    """
-    try:
-        value = loads(text, strict=True)
-    except ValueError as error:
-        raise UserError(f"{flag} is no JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise UserError(f"{flag} is {text:.100}; write an object of arguments by name")
-    return value
 
 
 def work_folder(out: Path, named: str | None) -> Path:

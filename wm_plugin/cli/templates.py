@@ -6,8 +6,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from cyclopts import Parameter
-
 from wm_plugin.errors import MissingExtraError, UserError, install
 from wm_plugin.hosting.checks import Check
 from wm_plugin.options import Options, option
@@ -15,7 +13,6 @@ from wm_plugin.runtime.texts import read_text
 from wm_plugin.tokens.tokenizer import load_tokenizer, model_type
 
 
-@Parameter(name="*")
 class TokenizerFlags(Options):
     """A tokenizer with its chat template."""
 

@@ -5,10 +5,12 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from wm_plugin.cli.flags import StateFlags, default
+from wm_plugin.cli.flags import StateFlags
 from wm_plugin.cli.support import progress
 from wm_plugin.data.kinds import AgentWorld, Cpt, Kind, Prompted, Rft, Rwml, RwmlSft
-from wm_plugin.options import Options
+from wm_plugin.data.outputs import check_out
+from wm_plugin.data.write import SUFFIXES
+from wm_plugin.options import Options, default
 
 Name = Literal["rwml-sft", "rwml", "word2world", "agentworld-sft", "agentworld", "cpt", "imitation", "rft"]
 
@@ -20,8 +22,9 @@ def _of(kind: type[Kind], name: str, value: Any = None) -> Any:
     return field
 
 
-@Parameter(name="*")
 class KindFlags(Options):
+    """The fields of all kinds."""
+
     prompts: str | None = default(Prompted, "prompts", None)
     history: int | None = default(Rwml, "history", None)
     turn_information: bool = default(RwmlSft, "turn_information", False)
@@ -61,13 +64,11 @@ def build(
         too_long: What happens to longer samples: drop them, or truncate dialogues (Word2World as released); both are counted.
         split: What verl's extra_info says.
     """
-    from wm_plugin.data.outputs import check_out
-    from wm_plugin.data.write import SUFFIXES
-
-    check_out(out, SUFFIXES)  # before imports of many seconds
-    from wm_plugin.data import building
+    check_out(out, SUFFIXES)
+    from wm_plugin.data import building  # which imports torch
 
     values = options.model_dump()
+    values |= {"corpora": values.pop("corpus"), "threshold": values.pop("success_reward")}
     report = building.build(
         source,
         kind,
@@ -80,8 +81,6 @@ def build(
         context_file=state.context_file,
         split=split,
         watch=lambda samples: progress(samples, "samples"),
-        corpora=values.pop("corpus"),
-        threshold=values.pop("success_reward"),
         **values,
     )
     result = report.as_dict()

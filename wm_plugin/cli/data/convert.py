@@ -3,8 +3,12 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-from wm_plugin.cli.flags import bounds
+from wm_plugin.cli.numbers import bounds
 from wm_plugin.cli.support import progress, search_here
+from wm_plugin.data import parallel
+from wm_plugin.data.host_dumps import FILE
+from wm_plugin.data.readers import read_rows
+from wm_plugin.data.write import path_of_rejects, write
 from wm_plugin.errors import UserError
 
 _SUFFIXES = (".json", ".jsonl", ".traj", ".gz", ".parquet")
@@ -40,10 +44,6 @@ def convert(
         strict: Stop at the first row that would be rejected.
         workers: Processes; what they write is the same.
     """
-    from wm_plugin.data import parallel
-    from wm_plugin.data.readers import read_rows
-    from wm_plugin.data.write import path_of_rejects, write
-
     files = _files(sources)
     complete: Any = None
     if environment or tools:
@@ -52,16 +52,8 @@ def convert(
         search_here()
         complete = observed(environment, tools)
     if workers > 1:
-        counts = parallel.convert(
-            files,
-            out,
-            rejects,
-            workers=workers,
-            format=format,
-            strict=strict,
-            complete=complete,
-            watch=lambda shards: progress(shards, "parts"),
-        )
+        own: dict[str, Any] = {"workers": workers, "format": format, "strict": strict, "complete": complete}
+        counts = parallel.convert(files, out, rejects, **own, watch=lambda shards: progress(shards, "parts"))
     else:
         rows = (row for file in files for row in read_rows(file, format, complete=complete))
         counts = write(progress(rows, "rows"), out, rejects, strict=strict, sources=files)
@@ -85,8 +77,6 @@ def _files(sources: list[str]) -> list[Path]:
     """The files among the sources, and those in their folders."""
     if "" in sources:  # an unset variable, which a path would take for the current folder
         raise UserError("a source is an empty name; write a file or a folder ('.' is the current one)")
-    from wm_plugin.data.host_dumps import FILE
-
     files: list[Path] = []
     for source in map(Path, sources):
         inside = [source]

@@ -1,20 +1,19 @@
 """`wm data easy`."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from cyclopts import Parameter
-
-from wm_plugin.cli.flags import ModelFlags, WorkFlags, default
+from wm_plugin.cli.flags import ModelFlags, WorkFlags
 from wm_plugin.cli.support import progress, quiet, work_folder
 from wm_plugin.data.easy import EasyOptions, thin_out
-from wm_plugin.options import Number, option
+from wm_plugin.options import option
 
 
 class Filter(ModelFlags):
+    """The filter model."""
+
     model: str | None = option("The base that the filter model is trained from.", default=None)
     filter_model: str | None = option("A trained filter model; then all samples are predicted.", default=None)
-    temperature: Number = default(ModelFlags, "temperature", 1.0)
 
 
 def easy(
@@ -22,8 +21,8 @@ def easy(
     /,
     *,
     out: Path,
-    options: Annotated[EasyOptions, Parameter(name="*")] = EasyOptions(),
-    predictor: Filter = Filter(),
+    options: EasyOptions = EasyOptions(),
+    predictor: Filter = Filter(temperature=1.0),
     work: WorkFlags = WorkFlags(),
 ) -> dict[str, Any]:
     """Thin out what a briefly trained model predicts already (RWML).

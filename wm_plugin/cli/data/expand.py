@@ -1,11 +1,15 @@
 """`wm data expand`."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-from wm_plugin.cli.flags import Share
+from wm_plugin.cli.numbers import Share
 from wm_plugin.cli.support import progress, token_counter
+from wm_plugin.data import transitions
+from wm_plugin.data.outputs import check_apart, check_derived, check_out
+from wm_plugin.data.readers import read
+from wm_plugin.data.write import holds_lines, write_transitions
 from wm_plugin.errors import UserError
 
 
@@ -38,31 +42,23 @@ def expand(
         seed: Seed of the draws.
         validation_share: Write this share of the tasks to X.validation.jsonl.
     """
-    from wm_plugin.data import transitions
-    from wm_plugin.data.outputs import check_apart, check_derived, check_out
-    from wm_plugin.data.readers import read
-    from wm_plugin.data.write import holds_lines, write_transitions
-
     if history is not None and history_tokens is not None:
         raise UserError("--history counts turns and --history-tokens tokens: leave one of them out")
     if (history_tokens is None) is not (tokenizer is None):
         raise UserError("--history-tokens TOKENS and --tokenizer PATH go together: give both or none")
     held_out = out.with_name(f"{out.stem}.validation{out.suffix}")
-    outs = {"--out": out, "--validation-share": held_out} if validation_share else {"--out": out}
-    check_out(out, (".jsonl",))
 
     def check_held_out() -> None:
         check_derived(held_out, holds_lines, "transitions", "name another file with --out")
 
+    check_out(out, (".jsonl",))
     if validation_share:
         check_held_out()
-    check_apart([source, tokenizer], outs)
-    count = token_counter(tokenizer) if tokenizer else None
+    check_apart([source, tokenizer], {"--out": out} | ({"--validation-share": held_out} if validation_share else {}))
+    count = token_counter(tokenizer)
 
     def write(validation: bool, path: Path, check: Callable[[], object] = lambda: None) -> int:
-        side: Iterator[Any] = (
-            one for one in read(source) if transitions.is_validation(one, validation_share, seed) is validation
-        )
+        side = (one for one in read(source) if transitions.is_validation(one, validation_share, seed) is validation)
         made = transitions.expand(
             progress(side, "trajectories"),
             turns=turns,

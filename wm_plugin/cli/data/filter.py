@@ -6,7 +6,14 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from wm_plugin.cli.support import progress
+from wm_plugin.data.filter import Filter, left_out
+from wm_plugin.data.outputs import check_apart
+from wm_plugin.data.readers import read
+from wm_plugin.data.transitions import pool_of
+from wm_plugin.data.values import changed
+from wm_plugin.data.write import check_outputs, write
 from wm_plugin.errors import UserError, shown
+from wm_plugin.options import names
 
 
 def filter(
@@ -49,13 +56,6 @@ def filter(
             the sources (repeatable, for example for each training stage).
         seed: Seed of which task goes into which pool.
     """
-    from wm_plugin.data.filter import Filter, left_out
-    from wm_plugin.data.outputs import check_apart
-    from wm_plugin.data.readers import read
-    from wm_plugin.data.transitions import pool_of
-    from wm_plugin.data.values import changed
-    from wm_plugin.data.write import check_outputs, write
-
     if filters and method:
         raise UserError("--for and --filters both choose the filters: leave one of them out")
     shares = _pools(pool)
@@ -63,27 +63,26 @@ def filter(
         check_outputs(Path(name), None, [source])
     check_apart([], {"--out": out, **{f"--pool {name}": Path(name) for name in shares}})
 
-    names = [name.strip() for name in filters.split(",") if name.strip()] if filters else None
+    chosen_names = names(filters) if filters else None
     used = None if filters else method or "rwml"
     without = left_out(used) if used else ()
-    chosen = Filter(names, without=without, domain=domain, failures=failure, invalid=invalid)
+    chosen = Filter(chosen_names, without=without, domain=domain, failures=failure, invalid=invalid)
     counts = ({"masked": 0} if mask_values else {}) | ({"profiles": 0} if profile else {})
     kept = changed(chosen(progress(read(source), "trajectories")), mask=mask_values, profile=profile, counts=counts)
-    written = write(kept, out, sources=[source])
     result: dict[str, Any] = {
-        **written.as_dict(),
+        **write(kept, out, sources=[source]).as_dict(),
         "method": used,
         "taken": {name: chosen.taken[name] for name in chosen.names},
     }
-    if names is None:
+    if not filters:
         result["without_domain"] = chosen.without_domain
     if shares:
-        result["pools"] = {
-            name: write(
-                (one for one in read(out) if pool_of(one, shares, seed) == name), name, sources=[source]
-            ).trajectories
-            for name in shares
-        }
+
+        def write_pool(name: str) -> int:
+            rows = (one for one in read(out) if pool_of(one, shares, seed) == name)
+            return write(rows, name, sources=[source]).trajectories
+
+        result["pools"] = {name: write_pool(name) for name in shares}
     if result.get("without_domain"):
         result["notes"] = [
             f"{chosen.without_domain} trajectories name no domain, so environment_failures and no_change (screens) and "

@@ -3,18 +3,19 @@
 from pathlib import Path
 from typing import Any
 
-from wm_plugin.cli.flags import NotNegative
+from rich.console import Console
+from rich.table import Table
+
+from wm_plugin.cli.numbers import NotNegative
 from wm_plugin.cli.output import prints
 from wm_plugin.cli.support import progress, token_counter
+from wm_plugin.data.outputs import check_apart, check_out
+from wm_plugin.data.summary import Summary, scores_beside, summarize
+from wm_plugin.data.summary_page import rows, share, write_page
 from wm_plugin.errors import UserError
 
 
 def show(result: dict[str, Any]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    from wm_plugin.data.summary_page import rows, share
-
     console = Console(highlight=False, markup=False)
     columns = {name: dict(rows(figures)) for name, figures in result["datasets"].items()}
     table = Table("", *columns)
@@ -60,22 +61,17 @@ def inspect(
         samples: Transitions of each dataset to show on the page.
         seed: Seed of which samples are drawn.
     """
-    from wm_plugin.data.outputs import check_apart, check_out
-    from wm_plugin.data.summary import Summary, scores_beside, summarize
-
     if len(set(sources)) < len(sources):
         raise UserError("a source is named twice; name each once")
     if html:
         check_out(html)
         check_apart([*sources, tokenizer, *(scores_beside(one) for one in sources if one)], {"--html": html})
-    measure = token_counter(tokenizer) if tokenizer else None
+    measure = token_counter(tokenizer)
     summaries = {}
     for source in sources:
         summary = Summary(measure, samples=samples, seed=seed)
         summaries[source] = summary, summarize(source, summary, lambda records: progress(records, "records"))
     result: dict[str, Any] = {"datasets": {name: figures for name, (_, figures) in summaries.items()}}
     if html:
-        from wm_plugin.data.summary_page import write_page
-
         result["html"] = str(write_page(summaries, html))
     return result

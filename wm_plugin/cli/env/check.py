@@ -4,10 +4,14 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from wm_plugin.cli.flags import Count, WorldName
+from wm_plugin.cli.flags import WorldName
+from wm_plugin.cli.numbers import Count
 from wm_plugin.cli.output import prints
 from wm_plugin.cli.support import find
 from wm_plugin.errors import UserError
+from wm_plugin.worlds import SPECS
+from wm_plugin.worlds import check as checks
+from wm_plugin.worlds.worlds import load
 
 _MARKS = {"ok": "ok", "note": "--", "fail": "FAILS"}
 
@@ -45,20 +49,12 @@ def check(
         level: A level of the world (default: the first).
         seeds: Rows to play.
     """
-    from wm_plugin.worlds import SPECS
-    from wm_plugin.worlds import check as checks
-    from wm_plugin.worlds.worlds import load
-
     if every is (name is not None):
         raise UserError("name one world, or write --all")
     if every and level:
         raise UserError("--level is of one world: name it")
-    skipped: dict[str, list[str]] = {}
-    if name is None:
-        missing = {name: spec.needs.missing() for name, spec in SPECS.items()}
-        skipped = {name: what for name, what in missing.items() if what}
-        worlds = [load(name) for name in SPECS if name not in skipped]
-    else:
-        worlds = [find(name)]
+    missing = {name: spec.needs.missing() for name, spec in SPECS.items()} if name is None else {}
+    skipped = {name: what for name, what in missing.items() if what}
+    worlds = [find(name)] if name else [load(name) for name in SPECS if name not in skipped]
     reports = [checks.check(world, seeds=seeds, level=level).as_dict() for world in worlds]
     return {"checked": reports, "skipped": skipped, "ok": all(report["ok"] for report in reports)}

@@ -3,6 +3,7 @@
 from typing import Any
 
 from wm_plugin.cli.output import prints
+from wm_plugin.worlds import SPECS
 
 
 def show(result: dict[str, Any]) -> None:
@@ -20,21 +21,19 @@ def show(result: dict[str, Any]) -> None:
 
 
 @prints(show)
-def list_worlds() -> dict[str, Any]:
+def list() -> dict[str, Any]:
     """List the worlds and what they need.
 
     As JSON, `environments` has each one's name, summary, tools, irreversible tools, levels, splits, extra and what is missing.
     """
-    from wm_plugin.worlds import SPECS
-
     environments = [
         {
             "name": spec.name,
             "summary": spec.summary,
-            "tools": list(spec.tools),
-            "irreversible": list(spec.irreversible),
-            "levels": list(spec.levels),
-            "splits": list(spec.splits),
+            "tools": [*spec.tools],
+            "irreversible": [*spec.irreversible],
+            "levels": [*spec.levels],
+            "splits": [*spec.splits],
             "extra": spec.needs.extra,
             "missing": spec.needs.missing(),
         }

@@ -3,11 +3,15 @@
 import json
 from typing import Any
 
-from wm_plugin.cli.flags import RowFlags, RowNumber, WorldName
+from wm_plugin.cli.flags import RowFlags, WorldName
+from wm_plugin.cli.numbers import RowNumber
 from wm_plugin.cli.output import prints
 from wm_plugin.cli.support import find
 from wm_plugin.errors import UserError
+from wm_plugin.hosting.world import is_over, report, tool_methods
 from wm_plugin.runtime.terminal import read_line, replace_bad_input, say
+from wm_plugin.worlds.agents.typed import HELP, arguments_of, explained, overview, parse
+from wm_plugin.worlds.kit.protocol import reward_of
 
 _ERROR = "Error: "
 
@@ -35,10 +39,6 @@ def play(name: WorldName, /, *, row: RowNumber = 0, rows: RowFlags = RowFlags())
     Args:
         row: Number of the row, among those of --seed.
     """
-    from wm_plugin.hosting.world import is_over, report, tool_methods
-    from wm_plugin.worlds.agents.typed import HELP, arguments_of, explained, overview, parse
-    from wm_plugin.worlds.kit.protocol import reward_of
-
     world = find(name)
     columns = rows.rows(world, row + 1)[row]
     environment, expert = world.make(), world.expert()

@@ -3,15 +3,18 @@
 from pathlib import Path
 from typing import Any
 
-from wm_plugin.cli.flags import MAX_ROWS, Count, PolicyFlags, RowFlags, WorkFlags, default
+from wm_plugin.cli.flags import PolicyFlags, RowFlags, WorkFlags
+from wm_plugin.cli.numbers import MAX_ROWS, Count
 from wm_plugin.cli.output import prints
 from wm_plugin.cli.support import find, progress, read_block, simulated_world, work_folder
+from wm_plugin.data.write import check_outputs, path_of_rejects
 from wm_plugin.errors import UserError
-from wm_plugin.options import Whole
-
-
-class Work(WorkFlags):
-    shard_size: Whole = default(WorkFlags, "shard_size", 64)
+from wm_plugin.lab.agents.synthesize import Marked
+from wm_plugin.worlds.agents.collect import collect, remove_shards
+from wm_plugin.worlds.simulated_world import SimulatedWorld
+from wm_plugin.worlds.wrappers.control import ControlConfig
+from wm_plugin.worlds.wrappers.verified import VerifiedWorld
+from wm_plugin.worlds.wrappers.verify_config import VerifyConfig
 
 
 def show(result: dict[str, Any]) -> None:
@@ -57,7 +60,7 @@ def rollout(
     control: str | None = None,
     verify: str | None = None,
     simulation: str | None = None,
-    work: Work = Work(),
+    work: WorkFlags = WorkFlags(shard_size=64),
 ) -> dict[str, Any]:
     """Play episodes as trajectories: by an expert, a wanderer, a model or a server.
 
@@ -79,12 +82,6 @@ def rollout(
         simulation: Play in a world model: a file of the fields of SimulationConfig, such as {url:
             http://localhost:8000/v1, model: NAME}, or with these under simulation.
     """
-    from wm_plugin.data.write import check_outputs, path_of_rejects
-    from wm_plugin.lab.agents.synthesize import Marked
-    from wm_plugin.worlds.agents.collect import collect, remove_shards
-    from wm_plugin.worlds.simulated_world import SimulatedWorld
-    from wm_plugin.worlds.wrappers.control import ControlConfig
-
     if count * per_task > MAX_ROWS:
         flags = f"--count is {count}" if per_task == 1 else f"--count times --per-task is {count * per_task}"
         raise UserError(f"{flags}; write a number up to {MAX_ROWS:,}, and the rest with another --seed")
@@ -99,9 +96,6 @@ def rollout(
     if control is not None:
         world = world.under(read_block(control, "--control", "control", ControlConfig))
     if verify is not None:
-        from wm_plugin.worlds.wrappers.verified import VerifiedWorld
-        from wm_plugin.worlds.wrappers.verify_config import VerifyConfig
-
         config = read_block(verify, "--verify", "verify", VerifyConfig)
         world = VerifiedWorld(world.spec, world.control, config=config)
         world.environment  # noqa: B018 - it says what does not fit

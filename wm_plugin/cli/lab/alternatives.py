@@ -4,14 +4,18 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from wm_plugin.cli.lab.flags import ProposalFlags
 from wm_plugin.cli.support import progress
+from wm_plugin.data.outputs import check_apart, check_out
+from wm_plugin.data.readers import read
+from wm_plugin.data.schema import Transition
+from wm_plugin.data.write import write_transitions
 from wm_plugin.errors import UserError
-
-if TYPE_CHECKING:
-    from wm_plugin.data.schema import Transition
+from wm_plugin.lab.agents.alternatives import iwm
+from wm_plugin.lab.agents.proposing import prepared
+from wm_plugin.worlds.agents.rollout import path_of
 
 
 def alternatives(source: str, /, *, out: Path, proposals: ProposalFlags) -> dict[str, Any]:
@@ -27,13 +31,6 @@ def alternatives(source: str, /, *, out: Path, proposals: ProposalFlags) -> dict
         source: An expert's trajectories, as wm env rollout writes them.
         out: X.jsonl.
     """
-    from wm_plugin.data.outputs import check_apart, check_out
-    from wm_plugin.data.readers import read
-    from wm_plugin.data.write import write_transitions
-    from wm_plugin.lab.agents.alternatives import iwm
-    from wm_plugin.lab.agents.proposing import prepared
-    from wm_plugin.worlds.agents.rollout import path_of
-
     check_out(out, (".jsonl",))
     world, folder = proposals.check(out)
     check_apart([source, proposals.propose], {"--out": out, "--work": folder / "proposals.jsonl"})
@@ -44,7 +41,7 @@ def alternatives(source: str, /, *, out: Path, proposals: ProposalFlags) -> dict
             counts["trajectories"] += 1
             yield trajectory
 
-    def not_empty(made: "Iterable[Transition]") -> "Iterator[Transition]":
+    def not_empty(made: Iterable[Transition]) -> Iterator[Transition]:
         """Raise in the place of writing an empty file."""
         empty = True
         for one in made:

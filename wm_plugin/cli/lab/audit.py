@@ -3,21 +3,24 @@
 from pathlib import Path
 from typing import Any
 
-from wm_plugin.cli.flags import Count
+from rich.console import Console
+from rich.table import Column, Table
+
+from wm_plugin.cli.numbers import Count
 from wm_plugin.cli.output import prints
-from wm_plugin.cli.support import quiet, read_json, search_here
+from wm_plugin.cli.support import quiet, search_here
+from wm_plugin.data.outputs import check_apart, check_out, files_in, write_text
+from wm_plugin.data.transitions import transitions_in
 from wm_plugin.errors import UserError
+from wm_plugin.lab.evaluation import audit as audits
+from wm_plugin.rewards.make import make
+from wm_plugin.untrusted import loads
 
 _WIDEST = 24  # characters of a name in the terminal: your own attacks may have long ones
 
 
 def show(result: dict[str, Any]) -> None:
     """Print the result of `run`: tables, what their cells mean, and the verdict last, where it is read."""
-    from rich.console import Console
-    from rich.table import Column, Table
-
-    from wm_plugin.lab.evaluation.audit import CELLS
-
     console = Console(highlight=False, markup=False)
     title = f"{result['reward']} on {result['pairs']} transitions"
     names = [Column(name, no_wrap=True, overflow="ellipsis", max_width=_WIDEST) for name in ("group", "attack")]
@@ -27,7 +30,7 @@ def show(result: dict[str, Any]) -> None:
         pays = "yes" if row["name"] in result["pays"] else ""
         table.add_row(row["group"], row["name"], above, f"{row['above_right']:.0%}", f"{row['score']:.3g}", pays)
     console.print(table)
-    console.print(CELLS)
+    console.print(audits.CELLS)
     spots = result["blind_spots"]
     has_distances = any(row["distances"] for row in spots["changes"])
     columns = ("one thing changed", "is", "tried", "paid in full", *(["distance"] if has_distances else []))
@@ -90,13 +93,9 @@ def audit(
         out: X.md, for the verdict and the tables as Markdown.
         seed: Seed of the draw, and of the changes.
     """
-    from wm_plugin.data.outputs import check_apart, check_out, files_in, write_text
-    from wm_plugin.data.transitions import transitions_in
-    from wm_plugin.lab.evaluation import audit as audits
-    from wm_plugin.lab.evaluation import blind_spots
-    from wm_plugin.rewards.make import make
+    from wm_plugin.lab.evaluation import blind_spots  # imports torch
 
-    kwargs = read_json(reward_args, "--reward-args")
+    kwargs = _arguments(reward_args)
     path = Path(out) if out else None
     if path:
         check_out(path, (".md",))
@@ -120,3 +119,13 @@ def audit(
         "blind_spots": spots.as_dict(),
         **({"out": out} if out else {}),
     }
+
+
+def _arguments(text: str) -> dict[str, Any]:
+    try:
+        value = loads(text, strict=True)
+    except ValueError as error:
+        raise UserError(f"--reward-args is no JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise UserError(f"--reward-args is {text:.100}; write an object of arguments by name")
+    return value

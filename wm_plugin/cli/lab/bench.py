@@ -8,10 +8,12 @@ from typing import Any
 from cyclopts import Group, Parameter
 
 from wm_plugin.cli import measures
-from wm_plugin.cli.flags import Count, ModelFlags, Names, default
+from wm_plugin.cli.flags import ModelFlags
+from wm_plugin.cli.numbers import Count, Names
 from wm_plugin.cli.output import prints
+from wm_plugin.client.answers import Answer, Answers, ServerModel
 from wm_plugin.errors import UserError
-from wm_plugin.options import Number, Options, Whole, option
+from wm_plugin.options import Number, Options, option
 
 _PROMPTS = "mcp"  # of trajectories
 
@@ -24,7 +26,6 @@ class Model(ModelFlags):
         "Or the model's outputs: a file of rows of the benchmark with `gen`.", default=None
     )
     temperature: Number | None = option("Sampling temperature (default: 0.6, as published).", default=None, ge=0)  # type: ignore[assignment]
-    max_new_tokens: Whole = default(ModelFlags, "max_new_tokens", 32768)  # as published
 
 
 @Parameter(name="*", group=Group("Judges", sort_key=2))
@@ -60,13 +61,13 @@ def bench(
     source: str,
     /,
     *,
-    model: Model = Model(),
+    model: Model = Model(max_new_tokens=32768),  # as published
     judges: Judges = Judges(),
     against: Names | None = None,
     rules: Rules = Rules(),
     limit: Count | None = None,
     seed: int = 0,
-    out: str | None = None,
+    out: measures.Out = None,
 ) -> dict[str, Any]:
     """Score a world model on AgentWorldBench with judges, and by rules.
 
@@ -87,14 +88,12 @@ def bench(
         against: Folders of this verb for other models: Spearman's correlation of the judges.
         limit: The first N rows of each domain, or N trajectories.
         seed: Seed of outputs, orders and cases.
-        out: Folder that keeps answers, rows and measures.
     """
-    from wm_plugin.client.answers import Answer, Answers, ServerModel
     from wm_plugin.data.prompts import load
     from wm_plugin.data.readers import read
     from wm_plugin.lab.evaluation import bench, bench_rows, published
     from wm_plugin.lab.evaluation import rules as checks
-    from wm_plugin.lab.evaluation.measures import Evaluation, open_folder, read_result
+    from wm_plugin.lab.evaluation.measures import Evaluation, read_result
 
     model.check({"--predictions": model.predictions})
     _check(model, judges, rules, against)
@@ -112,7 +111,7 @@ def bench(
     outputs = bench_rows.read_outputs(model.predictions) if model.predictions else None
     subject = model.predictions or model.server_model or model.name
     earlier = [read_result(folder) for folder in against or ()]
-    folder = open_folder(out, bench.NAME, subject, source) if out else None
+    folder = measures.open_folder(out, bench.NAME, subject, source)
 
     def kept(name: str, asked: Any) -> Answers:
         return Answers(asked, folder and folder / f"{name}.jsonl")
@@ -153,8 +152,7 @@ def bench(
     result = Evaluation(bench.NAME, subject, source, settings, table.measures, failures, table.notes)
     if earlier:
         result = replace(result, measures=[*result.measures, *bench.agreement([result, *earlier])])
-    measures.keep(result, table.rows, folder)
-    return {**result.as_dict(), "ok": any(one.count for one in result.measures)}
+    return measures.kept(result, table.rows, folder, ok=any(one.count for one in result.measures))
 
 
 def _check(model: Model, judges: Judges, rules: Rules, against: list[str] | None) -> None:

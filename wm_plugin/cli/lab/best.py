@@ -1,19 +1,12 @@
 """`wm lab best`."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from cyclopts import Parameter
-
-from wm_plugin.cli.flags import ModelFlags, WorkFlags, default
+from wm_plugin.cli.flags import ModelFlags, WorkFlags
 from wm_plugin.cli.lab.flags import SampleFlags
 from wm_plugin.cli.support import progress, work_folder
 from wm_plugin.data.best import BestOptions, Report, best_of_n
-from wm_plugin.options import Number
-
-
-class Predictor(ModelFlags):
-    temperature: Number = default(ModelFlags, "temperature", 1.0)
 
 
 def best(
@@ -21,8 +14,8 @@ def best(
     /,
     *,
     out: Path,
-    options: Annotated[BestOptions, Parameter(name="*")],
-    predictor: Predictor = Predictor(),
+    options: BestOptions,
+    predictor: ModelFlags = ModelFlags(temperature=1.0),
     samples: SampleFlags = SampleFlags(),
     work: WorkFlags = WorkFlags(),
 ) -> dict[str, Any]:

@@ -4,13 +4,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from wm_plugin.cli.flags import Count, ModelFlags, default
+from wm_plugin.cli.flags import ModelFlags
+from wm_plugin.cli.lab.flags import Work
+from wm_plugin.cli.numbers import Count
 from wm_plugin.cli.support import progress, work_folder
-from wm_plugin.options import Whole
-
-
-class Writer(ModelFlags):
-    max_new_tokens: Whole = default(ModelFlags, "max_new_tokens", 8192)
+from wm_plugin.client.answers import Answers
+from wm_plugin.data.hidden_context import TAGS, WITH_INSTRUCTION, Report, with_contexts
+from wm_plugin.data.outputs import check_apart, check_out
+from wm_plugin.data.readers import read
+from wm_plugin.data.write import SUFFIXES, write
 
 
 def context(
@@ -18,10 +20,10 @@ def context(
     /,
     *,
     out: Path,
-    writer: Writer = Writer(),
+    writer: ModelFlags = ModelFlags(max_new_tokens=8192),
     instruction: bool = False,
     limit: Count | None = None,
-    work: str | None = None,
+    work: Work = None,
 ) -> dict[str, Any]:
     """Let a model write what the environment hid, from what was recorded, for the world model alone.
 
@@ -36,14 +38,7 @@ def context(
         out: X.jsonl or X.parquet: the trajectories with their contexts.
         instruction: Write the simulation instruction, too: which calls fail, what is withheld, and in which form answers come.
         limit: The first so many trajectories.
-        work: Folder that keeps answers, from which a killed run continues (default: X.work beside X); remove it afterwards.
     """
-    from wm_plugin.client.answers import Answers
-    from wm_plugin.data.hidden_context import TAGS, WITH_INSTRUCTION, Report, with_contexts
-    from wm_plugin.data.outputs import check_apart, check_out
-    from wm_plugin.data.readers import read
-    from wm_plugin.data.write import SUFFIXES, write
-
     writer.check()
     check_out(out, SUFFIXES)
     kept = work_folder(out, work) / "answers.jsonl"

@@ -3,8 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from wm_plugin.cli.flags import Share
+from wm_plugin.cli.numbers import Share
 from wm_plugin.cli.support import progress, read_block
+from wm_plugin.data.readers import read
+from wm_plugin.data.write import write
+from wm_plugin.worlds.wrappers.control import ControlConfig, recorded
 
 
 def control(source: str, /, *, out: Path, config: str, share: Share = 1.0, seed: int | None = None) -> dict[str, Any]:
@@ -29,10 +32,6 @@ def control(source: str, /, *, out: Path, config: str, share: Share = 1.0, seed:
         share: Share of the trajectories to change.
         seed: Seed of all draws (default: the file's, or 0).
     """
-    from wm_plugin.data.readers import read
-    from wm_plugin.data.write import write
-    from wm_plugin.worlds.wrappers.control import ControlConfig, recorded
-
     settings, figures = read_block(config, "--config", "control", ControlConfig), recorded.Figures()
     if seed is not None:
         settings = settings.replace(seed=seed)

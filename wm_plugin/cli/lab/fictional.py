@@ -5,9 +5,11 @@ from typing import Annotated, Any
 
 from cyclopts import Group, Parameter
 
-from wm_plugin.cli.flags import Requests, default
+from wm_plugin.cli.flags import Requests
+from wm_plugin.client.answers import Answers, ServerModel
 from wm_plugin.errors import UserError
-from wm_plugin.options import Number, Whole, option
+from wm_plugin.lab.synthesis.fictional import closed_book, write
+from wm_plugin.options import Number, default, names, option
 
 
 @Parameter(name="*", group=Group("The closed-book baseline", sort_key=1))
@@ -17,7 +19,6 @@ class ClosedBook(Requests):
     )
     closed_book_model: str | None = option("The name under which the server has the model.", default=None)
     temperature: Annotated[Number, Parameter(show=False)] = default(Requests, "temperature", 0.0)
-    max_new_tokens: Whole = default(Requests, "max_new_tokens", 2048)
 
 
 def fictional(
@@ -29,7 +30,7 @@ def fictional(
     questions: int = 8,
     held_out: bool = False,
     seed: int = 0,
-    baseline: ClosedBook = ClosedBook(),
+    baseline: ClosedBook = ClosedBook(max_new_tokens=2048),
 ) -> dict[str, Any]:
     """Invent worlds that no model knows, as databases, pages, questions and rows to train on.
 
@@ -47,21 +48,12 @@ def fictional(
         held_out: Make worlds that no training row comes from.
         seed: Seed of the worlds.
     """
-    from wm_plugin.lab.synthesis.fictional import write
-
     if (baseline.closed_book is None) is not (baseline.closed_book_model is None):
         raise UserError("--closed-book URL and --closed-book-model NAME go together: give both or none")
-    answers = None
-    if baseline.closed_book and baseline.closed_book_model:
-        from wm_plugin.client.answers import Answers, ServerModel
-
-        answers = Answers(ServerModel(baseline.client(baseline.closed_book, baseline.closed_book_model)))
-    names = [level.strip() for level in levels.split(",") if level.strip()]
-    rows = write(spec, count, out, seed=seed, held_out=held_out, levels=names, questions=questions)
+    rows = write(spec, count, out, seed=seed, held_out=held_out, levels=names(levels), questions=questions)
     result: dict[str, Any] = {"out": str(out), "worlds": count, "questions": len(rows), "ok": True}
-    if answers is not None:
-        from wm_plugin.lab.synthesis.fictional import closed_book
-
+    if baseline.closed_book and baseline.closed_book_model:
+        answers = Answers(ServerModel(baseline.client(baseline.closed_book, baseline.closed_book_model)))
         known = closed_book(answers, rows, seed=seed)
         result |= {"closed_book": known, "ok": not known["known"] and not known["failed"]}
         if known["known"]:

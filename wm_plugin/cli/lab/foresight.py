@@ -7,9 +7,13 @@ from typing import Any
 from cyclopts import Group, Parameter
 
 from wm_plugin.cli import measures
-from wm_plugin.cli.flags import Count, ModelFlags, Names, default
+from wm_plugin.cli.flags import ModelFlags
+from wm_plugin.cli.numbers import Count, Names
 from wm_plugin.cli.output import prints
 from wm_plugin.cli.support import progress
+from wm_plugin.client.answers import Answers
+from wm_plugin.data.readers import read
+from wm_plugin.data.transitions import identity
 from wm_plugin.options import Whole, option
 
 
@@ -17,8 +21,6 @@ from wm_plugin.options import Whole, option
 class Judge(ModelFlags):
     """The judge; without one, the actions alone are measured."""
 
-    max_new_tokens: Whole = default(ModelFlags, "max_new_tokens", 4096)
-    batch_size: Whole = default(ModelFlags, "batch_size", 16)
     max_chars: Whole = option("Longest text for the judge, in characters.", default=100_000, ge=1)
 
 
@@ -31,9 +33,9 @@ def foresight(
     passive: Names | None = None,
     invalid: Names | None = None,
     limit: Count | None = None,
-    judge: Judge = Judge(),
+    judge: Judge = Judge(max_new_tokens=4096, batch_size=16),
     seed: int = 0,
-    out: str | None = None,
+    out: measures.Out = None,
 ) -> dict[str, Any]:
     """Does an agent foresee what comes of its actions, and how good are they?
 
@@ -53,17 +55,15 @@ def foresight(
         invalid: Regular expressions for observations that answer an invalid action, besides the known ones.
         limit: The first N trajectories of each file.
         seed: Seed of the intervals, and of a judge that samples.
-        out: Folder that keeps the judge's replies, the measures and a row for each turn.
     """
-    from wm_plugin.client.answers import Answers
     from wm_plugin.lab.evaluation import foresight
-    from wm_plugin.lab.evaluation.measures import Evaluation, differences, open_folder
+    from wm_plugin.lab.evaluation.measures import Evaluation, differences
 
     asked = None
     if judge.name or judge.server:
         judge.check()
         asked = judge.asked()
-    folder = open_folder(out, "foresight", source, source) if out else None
+    folder = measures.open_folder(out, "foresight", source, source)
     failures: Counter[str] = Counter()
     sums, rows = {}, []
     for name, file in {"after": source, **({"before": before} if before else {})}.items():
@@ -91,14 +91,11 @@ def foresight(
         "judge": asked.settings if asked else None,
     }
     result = Evaluation("foresight", source, source, settings, found, dict(failures), notes)
-    measures.keep(result, rows, folder)
-    return {**result.as_dict(), "ok": bool(found)}
+    return measures.kept(result, rows, folder, ok=bool(found))
 
 
 def _read(source: str, passive: list[str], invalid: list[str], limit: int | None) -> tuple[Any, list[Any]]:
     """The sums of a file's actions, and its turns for the judge."""
-    from wm_plugin.data.readers import read
-    from wm_plugin.data.transitions import identity
     from wm_plugin.lab.evaluation import actions, foresight
     from wm_plugin.lab.evaluation.measures import Sums
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from wm_plugin.cli import measures
-from wm_plugin.cli.flags import Count
+from wm_plugin.cli.numbers import Count
 from wm_plugin.cli.output import prints
 from wm_plugin.errors import UserError
 
@@ -19,7 +19,7 @@ def forgetting(
     backend: str = "hf",
     limit: Count | None = None,
     seed: int = 0,
-    out: str | None = None,
+    out: measures.Out = None,
 ) -> dict[str, Any]:
     """What did a training make a model forget? General benchmarks, by lm-eval.
 
@@ -40,10 +40,8 @@ def forgetting(
         backend: What runs the model in lm-eval: hf, vllm, ...
         limit: The first N questions of each benchmark, for a try.
         seed: Seed of the intervals.
-        out: Folder that keeps lm-eval's results, and what was measured.
     """
     from wm_plugin.lab.evaluation import forgetting
-    from wm_plugin.lab.evaluation.measures import open_folder
 
     if bool(model) is bool(results):
         raise UserError(
@@ -60,7 +58,7 @@ def forgetting(
         settings = forgetting.config(config)
     if results:  # bad ones leave no folder behind
         after, base = forgetting.scores(results), forgetting.scores(earlier) if earlier else None
-    folder = open_folder(out, "forgetting", subject, data) if out else None
+    folder = measures.open_folder(out, "forgetting", subject, data)
     if model and folder:
         for name, path in {"after": model, **({"before": before} if before else {})}.items():
             forgetting.run(path, folder / name, settings, backend=backend, limit=limit)
@@ -68,5 +66,4 @@ def forgetting(
         base = forgetting.scores(folder / "before") if before else None
     own = {"before": earlier, "config": data, "backend": backend if model else "", "limit": limit}
     result = forgetting.evaluation(after, base, subject=subject, data=data, settings=own, seed=seed)
-    measures.keep(result, forgetting.rows(after, base), folder)
-    return {**result.as_dict(), "ok": True}
+    return measures.kept(result, forgetting.rows(after, base), folder)

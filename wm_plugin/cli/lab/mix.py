@@ -28,7 +28,7 @@ def mix(
         successful: Take successful trajectories alone.
         seed: Seed of what is drawn and of the order.
     """
-    from wm_plugin.data import mix as room
+    from wm_plugin.data import mix as room  # imports torch
 
     counts = [_count(text) for text in count]
     if len(counts) == 1:

@@ -3,10 +3,12 @@
 from typing import Annotated, Any
 
 from wm_plugin.cli import measures
-from wm_plugin.cli.flags import Count, bounds
+from wm_plugin.cli.numbers import Count, bounds
 from wm_plugin.cli.output import prints
 from wm_plugin.cli.support import progress, quiet
+from wm_plugin.client.predict import load_model
 from wm_plugin.errors import UserError
+from wm_plugin.tokens.tokenizer import load_tokenizer
 
 
 @prints(measures.show)
@@ -22,7 +24,7 @@ def perplexity(
     field: str = "text",
     batch_size: Count = 4,
     seed: int | None = None,
-    out: str | None = None,
+    out: measures.Out = None,
 ) -> dict[str, Any]:
     """How well does a model predict general text, before and after a training?
 
@@ -40,11 +42,9 @@ def perplexity(
         field: The field of a row that holds the text.
         batch_size: Texts at once.
         seed: Take random documents (default: the first ones).
-        out: Folder for the measures and a row for each document.
     """
     from wm_plugin.lab.evaluation import perplexity as scores
-    from wm_plugin.lab.evaluation.measures import Evaluation, open_folder
-    from wm_plugin.tokens.tokenizer import load_tokenizer
+    from wm_plugin.lab.evaluation.measures import Evaluation
 
     quiet()
     sources, reader = [source, *more], scores.Reader(field)
@@ -58,21 +58,12 @@ def perplexity(
         raise UserError(
             "--before reads the texts in other tokens than --model, so that their perplexities cannot be compared"
         )
-    folder = open_folder(out, "perplexity", model, data) if out else None
-    earlier = _score(before, texts, batch_size) if before else None
-    after = _score(model, texts, batch_size)
+    folder = measures.open_folder(out, "perplexity", model, data)
+    earlier = scores.score(load_model(before), texts.rows, batch_size=batch_size) if before else None
+    after = scores.score(load_model(model), texts.rows, batch_size=batch_size)
     if short := len(documents) - len(set(texts.documents)):
         reader.failures["less than two tokens"] += short
     settings = {"before": before, "limit": limit, "tokens": tokens, "windows": windows, "field": field, "seed": seed}
     found = scores.measures(texts, after, earlier, seed or 0)
     result = Evaluation("perplexity", model, data, settings, found, dict(reader.failures))
-    measures.keep(result, scores.rows(texts, after, earlier), folder)
-    return {**result.as_dict(), "ok": True}
-
-
-def _score(model: str, texts: Any, batch_size: int) -> Any:
-    """The sums of a model, which is not kept: two at once would take twice the memory."""
-    from wm_plugin.client.predict import load_model
-    from wm_plugin.lab.evaluation.perplexity import score
-
-    return score(load_model(model), texts.rows, batch_size=batch_size)
+    return measures.kept(result, scores.rows(texts, after, earlier), folder)

@@ -6,10 +6,18 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from wm_plugin.cli.flags import Count
+from wm_plugin.cli.numbers import Count
 from wm_plugin.cli.output import prints
 from wm_plugin.data.outputs import check_folder
 from wm_plugin.errors import UserError
+from wm_plugin.lab.pipelines import engine, expand, read
+from wm_plugin.lab.pipelines.expand import work_of
+from wm_plugin.lab.pipelines.records import Records
+from wm_plugin.lab.pipelines.shipped import find, shipped
+from wm_plugin.runtime.command import say
+from wm_plugin.runtime.secrets import hold_environment, redact
+
+_STATES = {"ran": "ran", "done": "done before", "failed": "failed", "waits": "not begun"}
 
 
 def show(result: dict[str, Any]) -> None:
@@ -19,9 +27,13 @@ def show(result: dict[str, Any]) -> None:
             print(f"{one['name']:<24} {one['about']}")
         return
     if "shown" in result:
-        for text in result["shown"]:
-            print(_whole(text), end="")
-        print(_counts(result))
+        for text in filter(None, result["shown"]):
+            print(text.removesuffix("\n"))
+        states = [step["state"] for step in result["steps"]]
+        counts = [
+            f"{states.count(state)} {word}" for state, word in _STATES.items() if state in {*states, "ran", "done"}
+        ]
+        print(f"steps: {', '.join(counts)}; results in {result['out']}")
         return
     print(f"{result['about']}\nresults: {result['out']}")
     for name, value in result.get("settings", {}).items():
@@ -72,18 +84,11 @@ def pipeline(
         jobs: Steps that run at a time.
         launcher: Words before every command, for other machines with the same files, such as "ray job submit --".
     """
-    from wm_plugin.lab.pipelines import expand, read
-    from wm_plugin.lab.pipelines.engine import check_inputs, chosen, plan
-    from wm_plugin.lab.pipelines.expand import work_of
-    from wm_plugin.lab.pipelines.records import Records
-    from wm_plugin.lab.pipelines.shipped import find, shipped
-    from wm_plugin.runtime.secrets import hold_environment
-
     if name is None:
         return {"pipelines": [{"name": path.stem, "about": read(path).about} for path in shipped().values()]}
     hold_environment()
     found = read(find(name), set or [])
-    steps = chosen(expand(found, out), only or [])
+    steps = engine.chosen(expand(found, out), only or [])
     work = Path(out or work_of(found))
     check_folder(work)
     if not steps:
@@ -92,22 +97,17 @@ def pipeline(
     if list_only:
         settings = {key: list(one) if isinstance(one, tuple) else one for key, one in found.settings.items()}
         return result | {"settings": settings, "steps": [_listed(step) for step in steps]}
-    check_inputs(steps)
+    engine.check_inputs(steps)
     records = Records(work, found.path.stem)
     if dry_run:
-        return result | {
-            "steps": [
-                _listed(step) | {"state": "done" if status.done else "would run", "why": status.why}
-                for step, status in plan(steps, records)
-            ]
-        }
+        planned = []
+        for step, status in engine.plan(steps, records):
+            planned.append(_listed(step) | {"state": "done" if status.done else "would run", "why": status.why})
+        return result | {"steps": planned}
     return result | _run(steps, records, jobs, launcher)
 
 
 def _run(steps: Any, records: Any, jobs: int, launcher: str) -> dict[str, Any]:
-    from wm_plugin.lab.pipelines import engine
-    from wm_plugin.runtime.command import say
-
     try:
         words = tuple(shlex.split(launcher))
     except ValueError as error:
@@ -124,23 +124,15 @@ def _run(steps: Any, records: Any, jobs: int, launcher: str) -> dict[str, Any]:
         waits = sum(one.state == "waits" for one in outcomes)
         after = f", and {waits} steps wait for that" if waits else ""
         say(f"wm lab pipeline: {', '.join(failed[:5])} failed{after}; the same command goes on")
-    shown = []
-    for step in steps:
-        if step.show and ok and records.log(step, "out").exists():
-            shown.append(records.log(step, "out").read_text(errors="replace"))
-    return {
-        "steps": [
-            {"name": one.step.name, "state": one.state, "why": one.why, "seconds": round(one.seconds, 1)}
-            for one in outcomes
-        ],
-        "shown": shown,
-        "ok": ok,
-    }
+    logs = [records.log(step, "out") for step in steps if step.show and ok]
+    rows = [
+        {"name": one.step.name, "state": one.state, "why": one.why, "seconds": round(one.seconds, 1)}
+        for one in outcomes
+    ]
+    return {"steps": rows, "shown": [log.read_text(errors="replace") for log in logs if log.exists()], "ok": ok}
 
 
 def _listed(step: Any) -> dict[str, Any]:
-    from wm_plugin.runtime.secrets import redact
-
     return {
         "name": step.name,
         "run": [redact(shlex.join(command)) for command in step.commands],
@@ -148,18 +140,3 @@ def _listed(step: Any) -> dict[str, Any]:
         "makes": list(step.makes),
         "after": list(step.after),
     }
-
-
-def _counts(result: dict[str, Any]) -> str:
-    states = [step["state"] for step in result["steps"]]
-    parts = [f"{states.count(state)} {word}" for state, word in (("ran", "ran"), ("done", "done before"))]
-    parts += [
-        f"{states.count(state)} {word}"
-        for state, word in (("failed", "failed"), ("waits", "not begun"))
-        if state in states
-    ]
-    return f"steps: {', '.join(parts)}; results in {result['out']}"
-
-
-def _whole(text: str) -> str:
-    return text if not text or text.endswith("\n") else f"{text}\n"

@@ -3,8 +3,10 @@
 from typing import Any, Literal
 
 from wm_plugin.cli import output
-from wm_plugin.cli.flags import NotNegative
+from wm_plugin.cli.numbers import NotNegative
 from wm_plugin.cli.support import progress
+from wm_plugin.data.prompt_lengths import rendered, variants
+from wm_plugin.data.prompts import load
 
 
 def show(result: dict[str, Any]) -> None:
@@ -55,9 +57,6 @@ def prompts(
         seed: Seed of the variants' draw.
         tokenizer: Measure lengths in its tokens too, with its chat template.
     """
-    from wm_plugin.data.prompt_lengths import rendered, variants
-    from wm_plugin.data.prompts import load
-
     loaded = load(family)
     names = [variant] if variant else loaded.names(stage) if stage else list(loaded.variants)
     result = {"prompts": loaded.name, "tag": loaded.tag, "variants": variants(loaded, names, thinking=not direct)}

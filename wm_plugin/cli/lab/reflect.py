@@ -5,16 +5,16 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from wm_plugin.cli.flags import ModelFlags, default
+from wm_plugin.cli.flags import ModelFlags
 from wm_plugin.cli.lab.flags import ProposalFlags, SampleFlags
 from wm_plugin.cli.support import progress
+from wm_plugin.client.answers import Answers
+from wm_plugin.data.outputs import check_apart
+from wm_plugin.data.readers import read
 from wm_plugin.errors import UserError
-from wm_plugin.options import Number, Whole
-
-
-class Writer(ModelFlags):
-    temperature: Number = default(ModelFlags, "temperature", 1.0)
-    max_new_tokens: Whole = default(ModelFlags, "max_new_tokens", 2048)
+from wm_plugin.lab.agents.proposing import prepared
+from wm_plugin.lab.agents.reflection import reflection
+from wm_plugin.worlds.agents.rollout import path_of
 
 
 def reflect(
@@ -25,7 +25,7 @@ def reflect(
     proposals: ProposalFlags,
     samples: SampleFlags = SampleFlags(),
     inline: bool = False,
-    writer: Writer = Writer(),
+    writer: ModelFlags = ModelFlags(temperature=1.0, max_new_tokens=2048),
 ) -> dict[str, Any]:
     """Write reasons for an expert's actions, which compare them with others, to fine-tune on (RWML's baseline SR).
 
@@ -41,13 +41,6 @@ def reflect(
         inline: Put the thought before the content as <think>...</think>: templates of models without a thinking mode leave
             reasoning out.
     """
-    from wm_plugin.client.answers import Answers
-    from wm_plugin.data.outputs import check_apart
-    from wm_plugin.data.readers import read
-    from wm_plugin.lab.agents.proposing import prepared
-    from wm_plugin.lab.agents.reflection import reflection
-    from wm_plugin.worlds.agents.rollout import path_of
-
     writer.check()
     samples.check(out)
     if samples.host == "verl" and samples.tokenizer is None:

@@ -3,10 +3,19 @@
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from wm_plugin.cli.flags import bounds
-from wm_plugin.cli.lab.flags import ServerFlags
+from wm_plugin.cli.flags import ModelFlags
+from wm_plugin.cli.lab.flags import Work
+from wm_plugin.cli.numbers import bounds
 from wm_plugin.cli.support import find, work_folder
+from wm_plugin.client.answers import Answers
+from wm_plugin.data.outputs import check_apart, check_out
+from wm_plugin.data.readers import read
+from wm_plugin.data.schema import Trajectory
+from wm_plugin.data.write import holds
 from wm_plugin.errors import UserError
+from wm_plugin.lab.synthesis import scenarios as room
+from wm_plugin.worlds.scenarios import MOST
+from wm_plugin.worlds.scenarios import read as read_scenarios
 
 Variants = Annotated[int, bounds(0, 1_000_000)]
 
@@ -16,21 +25,21 @@ def scenarios(
     /,
     *,
     out: Path,
-    writer: ServerFlags,
+    writer: ModelFlags = ModelFlags(temperature=1.0, max_new_tokens=8192),
     count: Annotated[int, bounds(1, 1_000_000)] = 10,
     states: Variants = 3,
     queries: Variants = 3,
     verify: Literal["rubric", "rule"] = "rubric",
-    work: str | None = None,
+    work: Work = None,
     seed: int = 0,
 ) -> dict[str, Any]:
     """Make many tasks of a few: variants of the state and of the query (Qwen-AgentWorld).
 
-    A server writes variants of each seed scenario's initial state and query, and a rubric or a rule for each. Seeds are a file
+    A model writes variants of each seed scenario's initial state and query, and a rubric or a rule for each. Seeds are a file
     (one JSON object a line: docs/agentworld.md), recorded trajectories, or rows of a world. A run that was killed asks nothing
     twice.
 
-    As JSON: `seeds`, `scenarios`, `dropped` by reason, `asked` of the server in this run, and `out`.
+    As JSON: `seeds`, `scenarios`, `dropped` by reason, `asked` of the model in this run, and `out`.
 
     Args:
         source: A .jsonl file of scenarios or of trajectories, or the name of a world: sql, shop, ...
@@ -39,14 +48,9 @@ def scenarios(
         states: Variants of a seed's state.
         queries: Variants of a query, in each state.
         verify: What is checked at the end: rubric, for a judge, or rule, on the agent's answer.
-        work: Folder that keeps answers, from which a killed run continues (default: X.work beside X); remove it afterwards.
         seed: Seed of what is asked.
     """
-    from wm_plugin.client.answers import Answers
-    from wm_plugin.data.outputs import check_apart, check_out
-    from wm_plugin.lab.synthesis import scenarios as room
-    from wm_plugin.worlds.scenarios import MOST
-
+    writer.check()
     kept = work_folder(out, work) / "answers.jsonl"
     check_out(out, (".jsonl",))
     check_apart([source], {"--out": out, "--work": kept})
@@ -65,12 +69,6 @@ def scenarios(
 
 
 def _seeds(source: str, count: int, seed: int) -> Any:
-    from wm_plugin.data.readers import read
-    from wm_plugin.data.schema import Trajectory
-    from wm_plugin.data.write import holds
-    from wm_plugin.lab.synthesis import scenarios as room
-    from wm_plugin.worlds.scenarios import read as read_scenarios
-
     if not source.endswith(".jsonl") and not Path(source).exists():
         world = find(source)
         return room.of_world(world, world.rows(count, seed=seed))

@@ -1,49 +1,37 @@
 """`wm lab search-prompts`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from cyclopts import Group, Parameter
 
-from wm_plugin.cli.flags import ModelFlags, Sampling, default
+from wm_plugin.cli.flags import ModelFlags, Output, prefixed
 from wm_plugin.cli.output import prints, table
 from wm_plugin.cli.support import progress, search_here
+from wm_plugin.client.answers import Model, ServerModel
 from wm_plugin.errors import UserError
 from wm_plugin.lab.evaluation.search_prompts import SearchOptions
 from wm_plugin.lab.evaluation.search_prompts import search_prompts as search
-from wm_plugin.options import Number, Options, Whole, option
-
-if TYPE_CHECKING:
-    from wm_plugin.client.answers import Model
+from wm_plugin.options import Options, default, option
 
 
-@Parameter(name="*")
 class SearchFlags(SearchOptions):
+    """How prompts are searched."""
+
     world_context: Annotated[bool | None, Parameter(negative="--no-world-context")] = default(
         SearchOptions, "world_context", None
     )
 
 
-@Parameter(name="*", group=Group("Proposer", sort_key=2))
+PROPOSER = Group("Proposer", sort_key=2)
+
+
+@Parameter(name="*", group=PROPOSER)
 class ProposerFlags(Options):
+    """Who proposes prompts."""
+
     proposer_model: str = option("The name that its server has for it.")
     proposer_server: str | None = option("Its server (default: --server).", default=None)
-    proposer_temperature: Number = default(Sampling, "temperature", 1.0)
-    proposer_max_new_tokens: Whole = option("Longest proposal, in tokens, thoughts included.", default=32768, ge=1)
-
-    def asked(self, model: ModelFlags) -> "Model":
-        from wm_plugin.client.answers import ServerModel
-
-        if not (address := self.proposer_server or model.server):
-            raise UserError("--proposer-server URL is missing: with --model, the proposer has a server of its own")
-        sampling = Sampling(
-            temperature=self.proposer_temperature,
-            max_new_tokens=self.proposer_max_new_tokens,
-            concurrency=model.concurrency,
-            no_seed=model.no_seed,
-        )
-        # a specification is long, and so are the thoughts before it
-        return ServerModel(sampling.client(address, self.proposer_model, timeout=1800.0))
 
 
 def show(result: dict[str, Any]) -> None:
@@ -81,6 +69,7 @@ def search_prompts(
     out: Path,
     options: SearchFlags,
     proposer: ProposerFlags,
+    output: Annotated[Output, prefixed("proposer"), Parameter(group=PROPOSER)] = Output(max_new_tokens=32768),
     model: ModelFlags = ModelFlags(),
 ) -> dict[str, Any]:
     """Propose prompts, try them on held-out transitions, and refine the best (Qwen-AgentWorld).
@@ -97,10 +86,18 @@ def search_prompts(
     """
     search_here()
     model.check()
+
+    def models() -> tuple[Model, Model]:
+        if not (address := proposer.proposer_server or model.server):
+            raise UserError("--proposer-server URL is missing: with --model, the proposer has a server of its own")
+        writer = model.replace(**output.model_dump())
+        # a specification is long, and so are the thoughts before it
+        return ServerModel(writer.client(address, proposer.proposer_model, timeout=1800.0)), model.asked()
+
     return search(
         source,
         out,
-        lambda: (proposer.asked(model), model.asked()),
+        models,
         model.name,
         options,
         model_folder=model.model,

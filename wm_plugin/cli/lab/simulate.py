@@ -2,9 +2,16 @@
 
 from typing import Any
 
-from wm_plugin.cli.flags import Count, ModelFlags, PromptsName, RowFlags, RowNumber, StateFlags, WorldName
+from wm_plugin.cli.flags import ModelFlags, PromptsName, RowFlags, StateFlags, WorldName
+from wm_plugin.cli.numbers import Count, RowNumber
 from wm_plugin.cli.output import prints
 from wm_plugin.cli.support import find, read_block
+from wm_plugin.client.answers import Answers
+from wm_plugin.data.prompts import load
+from wm_plugin.lab.agents.real import RealEpisode
+from wm_plugin.lab.simulate.game import Game
+from wm_plugin.lab.simulate.session import ControlledSimulation, Session
+from wm_plugin.worlds.wrappers.control import ControlConfig, ControlEpisode
 
 
 def show(result: dict[str, Any]) -> None:
@@ -51,21 +58,13 @@ def simulate(
         instruction: What the simulation is told to do; no agent sees it.
         control: Perturbations that it is told of, by a file as for wm lab control --config.
     """
-    from wm_plugin.client.answers import Answers
-    from wm_plugin.data.prompts import load
-    from wm_plugin.lab.simulate.game import Game
-    from wm_plugin.lab.simulate.session import ControlledSimulation, RealWorld, Session
-    from wm_plugin.worlds.wrappers.control import ControlConfig, ControlEpisode
-
     model.check()
     contexts, hidden = state.contexts(), state.shown_or_all()
     world, family = find(name), load(prompts)
-    controls = None
-    if control is not None:
-        controls = read_block(control, "--control", "control", ControlConfig)
+    controls = read_block(control, "--control", "control", ControlConfig) if control else None
     simulation = ControlledSimulation(family, observers=world.observers, world_context=hidden, seed=rows.seed)
     columns = rows.rows(world, row + 1)[row]
-    real = RealWorld(world, columns)
+    real = RealEpisode(world.make(), columns)
     start = real.start if contexts is None else contexts.filled(real.start)
     if contexts is not None:
         contexts.check_used()

@@ -3,10 +3,14 @@
 from pathlib import Path
 from typing import Any, Literal
 
-from wm_plugin.cli.env.rollout import Work
-from wm_plugin.cli.flags import PolicyFlags, RowCount, RowFlags, WorldName
+from wm_plugin.cli.flags import PolicyFlags, RowFlags, WorkFlags, WorldName
+from wm_plugin.cli.numbers import RowCount
 from wm_plugin.cli.support import find, progress, simulated_world, work_folder
+from wm_plugin.data.write import check_outputs, path_of_rejects
 from wm_plugin.errors import UserError
+from wm_plugin.lab.agents.synthesize import synthesize as play
+from wm_plugin.worlds.agents.collect import remove_shards
+from wm_plugin.worlds.scenarios import dataset_rows
 
 _TRIES = 10  # attempts for each trajectory that is asked for, at most
 
@@ -24,7 +28,7 @@ def synthesize(
     tasks: RowCount | None = None,
     rows: RowFlags = RowFlags(),
     scenarios: str | None = None,
-    work: Work = Work(),
+    work: WorkFlags = WorkFlags(shard_size=64),
 ) -> dict[str, Any]:
     """Collect trajectories of an agent in a world model, and keep the successful ones (Word2World).
 
@@ -43,11 +47,6 @@ def synthesize(
         tasks: How many tasks, which are tried in turn (default: as many as --count).
         scenarios: Rows of wm lab scenarios in the place of the world's own.
     """
-    from wm_plugin.data.write import check_outputs, path_of_rejects
-    from wm_plugin.lab.agents.synthesize import synthesize as play
-    from wm_plugin.worlds.agents.collect import remove_shards
-    from wm_plugin.worlds.scenarios import dataset_rows
-
     most = count * _TRIES if most is None else most
     if most < count:
         raise UserError(f"--most is {most}, which is less than --count ({count})")

@@ -1,17 +1,15 @@
 """`wm lab weights`."""
 
-from typing import Annotated, Any
+from typing import Any
 
 from wm_plugin.cli import measures
-from wm_plugin.cli.flags import bounds
+from wm_plugin.cli.numbers import Share
 from wm_plugin.cli.output import prints
 from wm_plugin.cli.support import progress
 
 
 @prints(measures.show)
-def weights(
-    *, model: str, before: str, eta: Annotated[float, bounds(0, 1)] = 1e-3, out: str | None = None
-) -> dict[str, Any]:
+def weights(*, model: str, before: str, eta: Share = 1e-3, out: measures.Out = None) -> dict[str, Any]:
     """Which share of a model's weights did a training change?
 
     The share of weights with |after - before| > eta * max(|before|, |after|), of all that are finite and not zero in both (RWML,
@@ -21,14 +19,11 @@ def weights(
         model: The trained model: a folder, or a file or an index in it.
         before: The model that it was trained from.
         eta: Changes up to this share are none.
-        out: Folder for the measures and a row for each tensor.
     """
-    from wm_plugin.lab.evaluation.measures import open_folder
-    from wm_plugin.lab.evaluation.weights import changes, evaluation, pair, row
+    from wm_plugin.lab.evaluation.weights import changes, evaluation, pair, row  # imports torch
 
     pairs = pair(before, model)
-    folder = open_folder(out, "weights", model, before) if out else None
+    folder = measures.open_folder(out, "weights", model, before)
     compared = list(progress(changes(pairs, eta), "tensors"))
     result = evaluation(compared, pairs, before, model, eta)
-    measures.keep(result, map(row, compared), folder)
-    return {**result.as_dict(), "ok": result.measure("changed").value is not None}
+    return measures.kept(result, map(row, compared), folder, ok=result.measure("changed").value is not None)

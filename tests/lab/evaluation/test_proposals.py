@@ -172,8 +172,8 @@ def test_our_styles():
         ("a: x\nb: y\nstart: z\n", "'start' is the template that the search starts from"),
         ("a: x\nb: y\nc: 3\n", "c: write a text"),
         ("a: x\nb: y\nc: ' '\n", "c: write a text"),
-        ("a: {", "no YAML"),
-        ("a: 2001-99-99", "no YAML"),
+        ("a: {", "not YAML"),
+        ("a: 2001-99-99", "not YAML"),
     ],
 )
 def test_styles_that_cannot_be_used(tmp_path, text, message):
@@ -185,6 +185,6 @@ def test_styles_that_cannot_be_used(tmp_path, text, message):
 
 def test_styles_that_are_not_there(tmp_path):
     (tmp_path / "bytes.yaml").write_bytes(b"\xff")
-    for name, message in (("none.yaml", "No such file"), ("bytes.yaml", "no YAML"), (".", "directory")):
+    for name, message in (("none.yaml", "No such file"), ("bytes.yaml", "not UTF-8"), (".", "directory")):
         with pytest.raises(UserError, match=message):
             load_styles(tmp_path / name)

@@ -22,7 +22,7 @@ from wm_plugin.data.predictions import same_settings
 from wm_plugin.errors import MissingExtraError, UserError, nearest, shown
 from wm_plugin.lab.evaluation.intervals import NONE, Limits, Ratio, compare
 from wm_plugin.lab.evaluation.measures import Evaluation, Measure
-from wm_plugin.lab.evaluation.yaml_file import read_yaml
+from wm_plugin.runtime.texts import read_text, read_yaml
 from wm_plugin.untrusted import number
 
 CONFIGS = ("rwml", "wmact")
@@ -66,7 +66,7 @@ def config(name_or_path: str) -> dict[str, Any]:
     is_path = "/" in name_or_path or name_or_path.endswith((".yaml", ".yml"))
     if not is_path and name_or_path not in CONFIGS:
         raise UserError(f"there is no config {name_or_path!r}{nearest(name_or_path, CONFIGS)}; your own go by path")
-    value = read_yaml(name_or_path if is_path else None, f"forgetting_{name_or_path}.yaml")
+    value = read_yaml(Path(name_or_path) if is_path else Path(__file__).with_name(f"forgetting_{name_or_path}.yaml"))
     tasks = value.get("tasks") if isinstance(value, dict) else None
     if not isinstance(tasks, list) or not tasks or not all(isinstance(task, str) and task for task in tasks):
         raise UserError(f"{name_or_path}: has no list of tasks; write tasks: [gsm8k, ...] as in lm-eval's own configs")
@@ -196,10 +196,9 @@ class _Results(BaseModel):
 
 
 def _read(path: Path) -> dict[str, Score]:
+    text = read_text(path)
     try:
-        found = _Results.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+        found = _Results.model_validate_json(text)
     except ValidationError:
         found = _Results()
     results = {**found.groups, **found.results}

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from support.cases import CASES
 from wm_plugin.errors import UserError
 from wm_plugin.hosting.world import tool_names
 from wm_plugin.worlds import deepdive
@@ -137,20 +138,7 @@ def test_a_pattern_that_takes_long_is_refused(tmp_path: Path) -> None:
     assert seen.startswith("Invalid: ")
 
 
-@pytest.mark.parametrize(
-    ("submission", "answer", "unit", "right"),
-    [
-        ("3760", "3760 florins", "florins", True),
-        ("3,760 Florins.", "3760 florins", "florins", True),
-        ("3760 kg", "3760 florins", "florins", False),
-        ("-3760", "3760 florins", "florins", False),
-        ("2030-01-24", "2030-01-24", "", True),
-        ("3", "3 Idiots", "", False),
-        ("the amber lamp", "amber lamp", "", False),
-        ("`Amber  Lamp`", "amber lamp", "", True),
-        ("", "3760 florins", "florins", False),
-    ],
-)
+@pytest.mark.parametrize(("submission", "answer", "unit", "right"), CASES["deepdive_answers"])
 def test_answers(submission: str, answer: str, unit: str, right: bool) -> None:
     assert is_right(submission, answer, unit) is right
 

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from support.cases import CASES
 from wm_plugin.errors import UserError
 from wm_plugin.worlds import docs
 from wm_plugin.worlds.docs import DocsEnvironment, dataset_rows
@@ -104,21 +105,7 @@ def test_a_wrong_answer(environment: DocsEnvironment) -> None:
     assert (environment.over, environment.get_reward()) == (True, 0.0)
 
 
-@pytest.mark.parametrize(
-    ("submission", "answer", "page", "right"),
-    [
-        ("dedent", "dedent", "textwrap", True),
-        (" 'Dedent()'. ", "dedent", "textwrap", True),
-        ("textwrap.dedent", "dedent", "textwrap", True),
-        ("json.dedent", "dedent", "textwrap", False),
-        ("dedent", "textwrap.dedent", "textwrap", False),
-        ("textwrap.dedent", "textwrap.dedent", "textwrap", True),
-        ("utf-8", "'utf-8'", "x", True),
-        ("", "'utf-8'", "x", False),
-        ("()", "dedent", "", False),
-        ("dedent fill", "dedent", "textwrap", False),
-    ],
-)
+@pytest.mark.parametrize(("submission", "answer", "page", "right"), CASES["docs_answers"])
 def test_answers(submission: str, answer: str, page: str, right: bool) -> None:
     assert is_right(submission, answer, page) is right
 

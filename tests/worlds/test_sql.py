@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.cases import CASES
 from support.examples import examples
 from wm_plugin.errors import UserError
 from wm_plugin.worlds import sql
@@ -185,56 +186,13 @@ def test_malformed_queries_are_text_errors(database: sqlite3.Connection, query: 
     assert run(database, "SELECT 1 x") == "x\n1"
 
 
-ESCAPES = """
-ATTACH '{folder}/secret.db' AS secret
-ATTACH ':memory:' AS other
-DETACH main
-SELECT datetime('now')
-VACUUM
-VACUUM INTO '{folder}/copy.db'
-SELECT load_extension('{folder}/secret.db')
-SELECT readfile('{folder}/secret.db')
-SELECT writefile('{folder}/new', 'x')
-SELECT edit('x')
-SELECT fts3_tokenizer('simple')
-SELECT sqlite_version()
-SELECT sqlite_compileoption_get(1)
-.import {folder}/secret.db secret
-.shell id
-PRAGMA writable_schema = 1
-PRAGMA temp_store_directory = '{folder}'
-PRAGMA temp_store = 1
-PRAGMA journal_mode = WAL
-PRAGMA max_page_count = 1000000000
-PRAGMA foreign_keys = OFF
-PRAGMA database_list
-PRAGMA compile_options
-SELECT * FROM pragma_compile_options
-SELECT 1 FROM pragma_database_list
-SELECT * FROM dbstat
-SELECT * FROM sqlite_dbpage
-SELECT * FROM sqlite_stmt
-EXPLAIN SELECT * FROM json_each('[1]')
-CREATE VIRTUAL TABLE f USING fts5(a)
-CREATE VIRTUAL TABLE c USING csv(filename='{folder}/secret.db')
-CREATE TEMP TABLE t (a)
-CREATE TEMP TRIGGER t AFTER DELETE ON orders BEGIN SELECT 1; END
-CREATE VIEW v AS SELECT 1
-ALTER TABLE orders RENAME TO o
-INSERT INTO sqlite_master VALUES ('table', 'x', 'x', 0, 'x')
-UPDATE sqlite_master SET sql = 'x'
-DELETE FROM sqlite_master
-ANALYZE
-"""
-
-
 @pytest.mark.parametrize("name", DATABASES)
 def test_nothing_of_the_host_can_be_reached(tmp_path: Path, name: str) -> None:
     with closing(sqlite3.connect(tmp_path / "secret.db")) as secret:
         secret.execute("CREATE TABLE secret (a)")
     with closing(open_database(1, name)) as database:
-        for statement in ESCAPES.format(folder=tmp_path).strip().split("\n"):
-            assert is_error(run(database, statement)), statement
+        for statement in CASES["sql_escapes"]:
+            assert is_error(run(database, statement.format(folder=tmp_path))), statement
     assert [path.name for path in tmp_path.iterdir()] == ["secret.db"]
 
 

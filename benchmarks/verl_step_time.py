@@ -172,7 +172,7 @@ def seconds_of_columns(kind: str) -> float:
     seconds = []
     for _ in range(50):
         start = time.process_time()
-        make_columns([weigh(row, ECHO) for row in origins], rows, ["run_code"], ECHO)
+        make_columns(on_verl.running(ECHO, ["run_code"]), [weigh(row, ECHO) for row in origins], rows)
         seconds.append(time.process_time() - start)
     return statistics.median(seconds)
 

@@ -11,12 +11,16 @@ from hypothesis import strategies as st
 
 from wm_plugin import EchoConfig
 from wm_plugin.errors import UserError
-from wm_plugin.objectives import Span, count_tokens, echo_loss, within_bounds
+from wm_plugin.objectives import Span, echo_loss
 from wm_plugin.objectives.information import KEEP
-from wm_plugin.objectives.weigh import weight_of
 from wm_plugin.tokens.spans import Ending, Origin
 
 CONTENT = Span(0, 3, "tool", "a", True)
+
+
+def weight_of(origin, config):
+    ((_, weight),) = config.weigh([origin])
+    return weight
 
 
 @given(
@@ -39,7 +43,7 @@ def test_loss_and_gradient_against_a_loop(values, extra):
 def test_the_sum_over_micro_batches_is_the_whole():
     torch.manual_seed(0)
     logps, weights = -torch.rand(8, 5, dtype=torch.float64), (torch.rand(8, 5) > 0.6).float()
-    tokens = count_tokens(weights, torch.ones(8, 5), EchoConfig())
+    tokens = EchoConfig().count(weights, torch.ones(8, 5))
     parts = sum(echo_loss(logps[i : i + 1], weights[i : i + 1], tokens) for i in range(8))
     assert parts.item() == pytest.approx(echo_loss(logps, weights, tokens).item())
 
@@ -62,15 +66,15 @@ def test_half_precision_is_summed_in_float32():
 def test_counts_are_members_not_weights():
     weights = torch.tensor([[0.3, 0.07, 0.0, 0.0]])
     environment = torch.tensor([[1, 1, 1, 0]])
-    assert count_tokens(weights, environment, EchoConfig()).item() == 2
-    assert count_tokens(weights, environment, EchoConfig(normalization="observation_tokens")).item() == 3
+    assert EchoConfig().count(weights, environment).item() == 2
+    assert EchoConfig(normalization="observation_tokens").count(weights, environment).item() == 3
 
 
 def test_floor_and_ceiling_are_inclusive():
     logps = torch.tensor([[-0.5, -1.0, -2.0, -3.0]])
     config = EchoConfig(1.0, min_token_nll=1.0, max_token_nll=2.0)
-    assert within_bounds(logps, torch.ones(1, 4), config).tolist() == [[0, 1, 1, 0]]
-    assert within_bounds(logps, torch.ones(1, 4), EchoConfig()).tolist() == [[1, 1, 1, 1]]
+    assert config.within_bounds(logps, torch.ones(1, 4)).tolist() == [[0, 1, 1, 0]]
+    assert EchoConfig().within_bounds(logps, torch.ones(1, 4)).tolist() == [[1, 1, 1, 1]]
 
 
 @pytest.mark.parametrize(

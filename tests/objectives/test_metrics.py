@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from support.examples import examples
 from wm_plugin import EchoConfig
-from wm_plugin.objectives.metrics import LEARNT, LEARNT_LENGTH, EchoMeter, learn_tools
+from wm_plugin.objectives.metrics import LEARNT, LEARNT_LENGTH, Meter, learn_tools, token_sums
 from wm_plugin.tokens.spans import OTHER
 
 
@@ -16,13 +16,13 @@ def add(meter, nll, tool_ids, coeff=0.5, tools=("a", "b")):
     ids = torch.tensor([tool_ids])
     weights = (ids != 0).float()
     loss = torch.tensor(coeff)
-    meter.add(
-        logps, weights, ids, list(tools), loss_weights=weights * (logps < -1.5), loss=loss, masked=torch.tensor(1)
-    )
+    bounded = weights * (logps < -1.5)
+    sums = token_sums(logps, weights, ids, len(tools), loss_weights=bounded, loss=loss, masked=torch.tensor(1))
+    meter.add(sums, tools)
 
 
 def test_by_hand():
-    meter = EchoMeter()
+    meter = Meter(EchoConfig())
     add(meter, [1.0, 2.0, 9.0], [1, 2, 0])
     add(meter, [3.0, 9.0, 9.0], [2, 0, 0])
     meter.end_step(0.5, torch.tensor(0.0))
@@ -51,7 +51,7 @@ def test_by_hand():
 
 
 def test_ranks_are_summed_before_the_division():
-    meter = EchoMeter("echo_tempered")
+    meter = Meter(EchoConfig(), "echo_tempered")
     add(meter, [1.0, 5.0, 9.0], [1, 1, 0])
     meter.end_step(0.5, torch.tensor(1.0))
     figures = meter.result(lambda sums: sums * 2)  # two ranks with the same tokens
@@ -62,21 +62,15 @@ def test_ranks_are_summed_before_the_division():
 
 @pytest.mark.parametrize("tools", [None, ["a", "b"], {"a": 2.0, "b": 0.5}], ids=str)
 def test_information_is_the_weight_that_turn_information_leaves(tools):
-    meter = EchoMeter(config=EchoConfig(1.0, tools, turn_information=True))
+    meter = Meter(EchoConfig(1.0, tools, turn_information=True))
     multiplier = tools if isinstance(tools, dict) else {"a": 1.0, "b": 1.0}
     for ids, ratios in (([[1, 1, 0]], [0.05, 1.0]), ([[2, 0, 0]], [0.5])):
         weights = torch.zeros(1, 3)
         for place, ratio in enumerate(ratios):
             weights[0, place] = ratio * multiplier["ab"[ids[0][place] - 1]]
-        meter.add(
-            torch.zeros(1, 3),
-            weights,
-            torch.tensor(ids),
-            ["a", "b"],
-            loss_weights=weights,
-            loss=torch.tensor(0.0),
-            masked=torch.tensor(0),
-        )
+        nothing = torch.tensor(0.0)
+        parts = torch.zeros(1, 3), weights, torch.tensor(ids), 2
+        meter.add(token_sums(*parts, loss_weights=weights, loss=nothing, masked=nothing), ["a", "b"])
     meter.end_step(1.0, torch.tensor(1.0))
     with_it = multiplier["a"] * 1.05 + multiplier["b"] * 0.5
     expected = with_it / (2 * multiplier["a"] + multiplier["b"])
@@ -84,7 +78,7 @@ def test_information_is_the_weight_that_turn_information_leaves(tools):
 
 
 def test_figures_of_nothing_are_left_out():
-    meter = EchoMeter(config=EchoConfig(turn_information=True))
+    meter = Meter(EchoConfig(turn_information=True))
     add(meter, [1.0], [0])
     meter.end_step(0.5, torch.tensor(1.0))
     figures = meter.result(lambda sums: sums)
@@ -100,7 +94,7 @@ def test_figures_of_nothing_are_left_out():
 
 
 def test_a_declared_tool_may_be_called_other():
-    meter = EchoMeter()
+    meter = Meter(EchoConfig())
     add(meter, [1.0, 2.0, 6.0], [1, 2, OTHER], tools=("a", "other"))
     meter.end_step(0.5, torch.tensor(1.0))
     figures = meter.result(lambda sums: sums)

@@ -41,6 +41,7 @@ from wm_plugin.hosting.episode import EpisodePort  # noqa: E402
 from wm_plugin.hosting.hooks import Hook  # noqa: E402
 from wm_plugin.hosting.tags import in_tags  # noqa: E402
 from wm_plugin.lab.tiny import policy  # noqa: E402
+from wm_plugin.objectives import Objectives  # noqa: E402
 from wm_plugin.tokens.spans import Ending, Origin  # noqa: E402
 from wm_plugin.trl import WorldModelAsyncGRPOConfig, WorldModelAsyncGRPOTrainer, support, train  # noqa: E402
 from wm_plugin.trl.async_rollout import WorldModelRolloutLoop, WorldModelRolloutMixin  # noqa: E402
@@ -543,7 +544,7 @@ def test_what_is_not_exact_is_refused(made, monkeypatch):
             for name, value in fields.items():
                 patch.setattr(trainer.args, name, value)
             with pytest.raises(UserError, match=message) as error:
-                support.check_async(trainer, echo, set(tools), worker)
+                support.check_async(trainer, Objectives({"": echo}), set(tools), worker)
         assert "\n" not in str(error.value)
 
     refused(EchoConfig(0.5), "temperature is 0.7.*write temperature: 1.0", temperature=0.7)
@@ -551,7 +552,8 @@ def test_what_is_not_exact_is_refused(made, monkeypatch):
     refused(EchoConfig(0.5, zero_variance_groups="refill"), "come from a queue; write zero_variance_groups: drop")
     refused(EchoConfig(0.5, ["run_cod"]), "there is no tool 'run_cod'; did you mean 'run_code'")
     refused(EchoConfig(0.5), "no environment tokens can occur", tools=())
-    support.check_async(trainer, EchoConfig(0.5, ["theirs"]), set(), object())  # a worker whose tools are not known
+    theirs = Objectives({"": EchoConfig(0.5, ["theirs"])})
+    support.check_async(trainer, theirs, set(), object())  # a worker whose tools are not known
     on_gpu = SimpleNamespace(device=torch.device("cuda"), state=SimpleNamespace(), parallelism_config=None)
     monkeypatch.setattr(trainer, "accelerator", on_gpu)
     refused(EchoConfig(0.0), "on cuda AsyncGRPOTrainer computes the log-probabilities of the tokens alone")
@@ -581,7 +583,7 @@ def test_refused_at_construction(made, tmp_path):
 
 def test_fields_of_the_config_are_the_same_thing(made):
     trainer = made(world_model=None, args=config(cls=WorldModelAsyncGRPOConfig, echo_coeff=0.25, echo_tools="run_code"))
-    assert trainer._wm == EchoConfig(0.25, ["run_code"])
+    assert trainer._wm == {"": EchoConfig(0.25, ["run_code"])}
 
 
 CONFIG = """
@@ -611,8 +613,8 @@ def test_wm_train_makes_it(tmp_path, monkeypatch):
     trainer, resume = train.build(["--config", str(path), "--max_staleness", "7"])
     assert type(trainer) is Ours
     assert resume is None
-    assert (trainer._wm, trainer.args.max_staleness) == (EchoConfig(0.25), 7)
-    assert trainer._wm_tools == ["move"]
+    assert (trainer._wm, trainer.args.max_staleness) == ({"": EchoConfig(0.25)}, 7)
+    assert trainer._wm_running[0].tools == ["move"]
     assert trainer.rollout_worker._loop_cls is WorldModelRolloutLoop
     assert async_rollout_worker.AsyncRolloutWorker._loop_cls is loop_class()  # of nobody else
 

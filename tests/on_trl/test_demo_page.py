@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from support.examples import examples
 from support.pages import Page
-from wm_plugin.lab.evaluation.compare import Ratio
+from wm_plugin.lab.evaluation.intervals import Ratio
 from wm_plugin.lab.evaluation.one_step import Prediction
 from wm_plugin.lab.report import render
 from wm_plugin.lab.tiny.held_out import Ahead, HeldOut, Measured

@@ -99,7 +99,7 @@ def test_results_that_are_not_in_the_tokens_stop_the_run():
     rollouts.completion_ids = [[1, 2, 3, 4]]
     locator = ContentLocator(lambda texts: [], lambda tools, contents: "")
     with pytest.raises(SpanError, match="1 blocks of environment tokens but 2 groups of tool messages"):
-        rollouts.origins({0: torch.tensor([1, 0, 0, 1])}, [{}], locator, lambda messages: [], str, EchoConfig(1.0))
+        rollouts.origins({0: torch.tensor([1, 0, 0, 1])}, [{}], locator, lambda messages: [], str, categorize=False)
 
 
 class Errors(ToolEnvironment):

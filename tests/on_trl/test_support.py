@@ -15,6 +15,7 @@ from support.upstream import taken_from_host
 from wm_plugin import EchoConfig
 from wm_plugin.errors import UserError
 from wm_plugin.hosting.hooks import Hook
+from wm_plugin.objectives import Objectives
 from wm_plugin.trl import WorldModelGRPOConfig, WorldModelGRPOTrainer, WorldModelMixin, doctor, support
 from wm_plugin.trl.term import TermMixin
 
@@ -127,7 +128,7 @@ def test_liger_without_log_probabilities_is_refused(monkeypatch):
     monkeypatch.setattr(trl, "__version__", "1.13.0")
     trainer.args.use_liger_kernel = True
     with pytest.raises(UserError, match="use_liger_kernel on trl 1.13.0 computes no per-token log-probabilities"):
-        support.check(trainer, EchoConfig(0.5))
+        support.check(trainer, Objectives({"": EchoConfig(0.5)}))
 
 
 @pytest.mark.parametrize("version", ["0.29.0", "2.0.0"])
@@ -135,7 +136,7 @@ def test_a_trl_outside_the_range_is_refused(monkeypatch, version):
     trainer = make(EchoConfig(0.0))
     monkeypatch.setattr(trl, "__version__", version)
     with pytest.raises(UserError, match=f"trl {version} is outside the supported range"):
-        support.check(trainer, EchoConfig(0.5))
+        support.check(trainer, Objectives({"": EchoConfig(0.5)}))
 
 
 def test_a_slow_tokenizer_is_refused(monkeypatch):
@@ -151,7 +152,7 @@ def test_a_processor_of_images_is_refused():
     trainer = make(EchoConfig(0.0))
     trainer.processing_class = object.__new__(WithImages)
     with pytest.raises(UserError, match="WithImages: vision-language processors are not supported"):
-        support.check(trainer, EchoConfig(0.5))
+        support.check(trainer, Objectives({"": EchoConfig(0.5)}))
 
 
 def test_ranks_that_share_a_batch_are_refused():
@@ -161,7 +162,7 @@ def test_ranks_that_share_a_batch_are_refused():
     trainer.accelerator.state.parallelism_config = ParallelismConfig(tp_size=2)
     try:
         with pytest.raises(UserError, match="2 ranks share a batch"):
-            support.check(trainer, EchoConfig(0.5))
+            support.check(trainer, Objectives({"": EchoConfig(0.5)}))
     finally:
         trainer.accelerator.state.parallelism_config = None
 
@@ -171,9 +172,9 @@ def test_tensor_parallelism_of_deepspeed_is_refused(monkeypatch):
     plugin = SimpleNamespace(deepspeed_config={"tensor_parallel": {"autotp_size": 2}})
     monkeypatch.setattr(type(trainer.accelerator.state), "deepspeed_plugin", plugin, raising=False)
     with pytest.raises(UserError, match="2 ranks share a batch"):
-        support.check(trainer, EchoConfig(0.5))
+        support.check(trainer, Objectives({"": EchoConfig(0.5)}))
     plugin.deepspeed_config = {}
-    support.check(trainer, EchoConfig(0.5))
+    support.check(trainer, Objectives({"": EchoConfig(0.5)}))
 
 
 def test_a_column_that_the_environment_needs():

@@ -146,7 +146,7 @@ def test_other_settings_and_a_run_without_a_budget_are_told(tmp_path, caplog):
     walker(TurnBudget(**TURN_BUDGET), **fields).train()
     other = walker(TurnBudget(5, 2), **fields)
     other.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
-    assert "the checkpoint's turn budget has other settings: it starts at 5" in caplog.text
+    assert "the checkpoint has a turn budget of other settings: it starts at 5" in caplog.text
     assert other.allowed() == [5, 5]
     path = tmp_path / "checkpoint-2" / "trainer_state.json"
     state = json.loads(path.read_text())

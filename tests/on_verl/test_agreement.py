@@ -20,7 +20,6 @@ from support.agreement import OBJECTIVES, TURNS, assert_agree, describe, make_mo
 from support.on_verl import Rollout, make_batch, make_worker, policy_loss, with_term
 from wm_plugin import EchoConfig
 from wm_plugin.objectives import Span
-from wm_plugin.objectives.metrics import figures
 from wm_plugin.objectives.weigh import weigh
 from wm_plugin.tokens.spans import SPAN_FIELD, Origin
 from wm_plugin.verl.agent_loop import WorldModelToolAgentLoop
@@ -143,8 +142,7 @@ def test_the_same_objective(worker, stock, fixture, tokenizer, name):
     rollouts, spans = rows_of(fixture, play(tokenizer, OBJECTIVES[name]), echo)
     tools = sorted(echo.tool_names or ("run_code", "lookup_doc"))
     after = updated(worker, with_term(policy_loss(), echo), make_batch(rollouts, echo, spans=spans, tools=tools), old)
-    found = figures(after.sums, tools, steps=1, coeff=echo.coeff, silent=0.0, config=echo)
-    found = {key.removeprefix("echo/"): value for key, value in found.items()}
+    found = echo.figures(after.sums, tools, steps=1, coeff=echo.coeff, silent=0.0)
     found["gradient"] = describe(after.gradients[0] - before.gradients[0])
     assert_agree(found, fixture["figures"][name])
     assert after.losses[0] - before.losses[0] == pytest.approx(found["loss"], rel=1e-5)
@@ -163,15 +161,14 @@ def choose(rows: dict[str, Row], echo: EchoConfig, tokenizer) -> dict[str, Any]:
     trainer = object.__new__(WorldModelTrainer)  # making one starts Ray
     trainer._wm, trainer.tokenizer, trainer._wm_warned = WorldModelConfig(echo), tokenizer, set()
     trainer.config = OmegaConf.create({"data": {"max_response_length": selection.LIMIT}})
-    trainer._wm_tools = sorted(echo.tool_names or ())
-    spans = trainer._weighted_spans(list(rows.values()))
-    trainer._learn_tool_names(list(rows.values()), spans)
-    columns = make_columns(spans, list(rows.values()), trainer._wm_tools, echo)
+    trainer._wm_running = [on_verl.running(echo, sorted(echo.tool_names or ()))]
+    ((one, spans),) = trainer._weighted_spans(list(rows.values()))
+    columns = make_columns(one, spans, list(rows.values()))
     chosen = {}
     for name, weights, numbers, count in zip(
         rows, columns[WEIGHTS].unbind(), columns[TOOL_IDS].unbind(), columns[COUNTS], strict=True
     ):
-        row_tools = selection.names_of(numbers.tolist(), trainer._wm_tools)
+        row_tools = selection.names_of(numbers.tolist(), one.tools)
         chosen[name] = selection.selected(name, weights.tolist(), row_tools, int(count))
     return chosen
 

@@ -24,7 +24,6 @@ from support.on_verl import (
     with_term,
 )
 from wm_plugin import EchoConfig
-from wm_plugin.objectives.metrics import figures
 
 COEFF = 0.37
 ROLLOUTS = make_rollouts(8)
@@ -156,9 +155,9 @@ def test_turn_information(worker):
     check_parity(worker, echo, tools={"run_code": 0.05, "lookup_max": 0.5, "admin": 1.0}, micro_batch_size_per_gpu=2)
     echo = EchoConfig(COEFF, {"run_code": 0.3, "lookup_max": 2.0}, turn_information={"echo": 0.2})
     ours = check_parity(worker, echo, tools={"run_code": 0.06, "lookup_max": 1.0})
-    found = figures(ours.sums, on_verl.tool_names(echo), steps=1, coeff=COEFF, silent=0.0, config=echo)
-    told, shown = found["echo/tool/run_code/tokens"], found["echo/tool/lookup_max/tokens"]
-    assert found["echo/information"] == pytest.approx((0.06 * told + shown) / (0.3 * told + 2.0 * shown), rel=1e-6)
+    found = echo.figures(ours.sums, on_verl.tool_names(echo), steps=1, coeff=COEFF, silent=0.0)
+    told, shown = found["tool/run_code/tokens"], found["tool/lookup_max/tokens"]
+    assert found["information"] == pytest.approx((0.06 * told + shown) / (0.3 * told + 2.0 * shown), rel=1e-6)
 
 
 def test_one_tool_only(worker):

@@ -12,8 +12,10 @@ from omegaconf import OmegaConf
 from verl.trainer.ppo.v1 import trainer_base
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
+from support.on_verl import running
 from wm_plugin.errors import UserError
 from wm_plugin.objectives import EchoConfig, Span
+from wm_plugin.objectives.empty_batches import Tally
 from wm_plugin.objectives.guard import GuardConfig
 from wm_plugin.tokens.spans import Origin
 from wm_plugin.verl import trainer as trainer_module
@@ -93,9 +95,7 @@ def made(monkeypatch, mode, guard=None, folder=None, **fields):
         monkeypatch.setattr(trainer_base.PPOTrainer, name, lambda self: None)
     ours = object.__new__(kind)
     ours._wm = WorldModelConfig(EchoConfig(1.0, guard=guard), **fields)
-    if guard is not None:
-        ours._wm_guard = trainer_module.Guard(ours._wm.objective.guard)
-    ours._wm_on, ours._wm_prefix, ours._wm_tools, ours._wm_warned = True, "echo", [], set()
+    ours._wm_on, ours._wm_running, ours._wm_warned = True, [running(ours._wm.objective)], set()
     ours._wm_turn_budget, ours.global_steps, ours.trainer_mode = None, 0, kind._wm_mode
     ours.config = SimpleNamespace(
         actor_rollout_ref=SimpleNamespace(rollout=SimpleNamespace(temperature=1.0)),
@@ -158,15 +158,15 @@ def update(monkeypatch, ours, nll, entropy):
     batch = SimpleNamespace(extra_info={}, keys=["a"])
 
     def host(self, batch, metrics):
-        sums = [nll * 10, 10.0, 10.0, 0.0, 0.0, 10.0, *[0.0] * 2 * (len(self._wm_tools) + 1)]
+        sums = [nll * 10, 10.0, 10.0, 0.0, 0.0, 10.0, *[0.0] * 2 * (len(self._wm_running[0].tools) + 1)]
         metrics |= {f"actor/{SUMS}/{index}": value for index, value in enumerate(sums)}
         metrics |= {f"actor/{SUMS}/silent": 0.0, "actor/entropy": entropy}
         return batch
 
     monkeypatch.setattr(trainer_base.PPOTrainer, "_update_actor", host)
     ours._check_counts = lambda *_: None
-    ours._wm_tally, ours._wm_selected = SimpleNamespace(environment=10), 10
-    ours._wm_silence = SimpleNamespace(record=lambda **_: False)
+    ours._wm_running[0].tallies.append(Tally(environment=10))
+    ours._wm_selected = {"": 10}
     ours.total_training_steps = 99
     metrics = {}
     ours._update_actor(batch, metrics)
@@ -198,7 +198,7 @@ def test_it_lowers_the_coefficient_of_the_next_update_and_survives_a_resume(monk
     assert metrics["echo/guard/multiplier"] == 0.5
     queue.nll = [4.0, 4.0, 2.0]
     again._validate()
-    assert again._wm_guard.state_dict() == ours._wm_guard.state_dict()
+    assert again._wm_running[0].guard.state_dict() == ours._wm_running[0].guard.state_dict()
     assert "it starts anew" not in caplog.text
     other, _, _ = made(monkeypatch, "world_model", {"k": 2}, tmp_path)
     other.global_steps = 2

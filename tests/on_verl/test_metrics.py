@@ -126,11 +126,11 @@ def step(worker, echo, rollouts=ROLLOUTS, mini=8, silence=None, total=9, updates
     trainer.global_steps, trainer.total_training_steps = 1, total
     trainer.local_trigger_step, trainer.parameter_sync_step = 0, updates
     trainer.actor_rollout_wg = Workers(worker, rollouts, echo)
-    trainer._wm, trainer._wm_on, trainer._wm_prefix, trainer._wm_warned = WorldModelConfig(echo), True, "echo", set()
-    trainer._wm_tools = on_verl.tool_names(echo)
-    trainer._wm_silence = silence or EmptyBatchMonitor(echo)
-    trainer._wm_tally = Tally(environment=sum(rollout.mask.count(0) for rollout in rollouts))
-    trainer._wm_selected = int(make_batch(rollouts, echo)[COUNTS].sum())
+    trainer._wm, trainer._wm_on, trainer._wm_warned = WorldModelConfig(echo), True, set()
+    one = on_verl.running(echo, on_verl.tool_names(echo))
+    one.monitor = silence or one.monitor
+    one.tallies.append(Tally(environment=sum(rollout.mask.count(0) for rollout in rollouts)))
+    trainer._wm_running, trainer._wm_selected = [one], {"": int(make_batch(rollouts, echo)[COUNTS].sum())}
     keys = [f"{row}_0_0" for row in range(len(rollouts))]
     metrics = {}
     trainer._update_actor(KVBatchMeta(keys=keys, tags=[{}] * len(keys), partition_id="train", extra_info={}), metrics)

@@ -15,6 +15,7 @@ from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
 from support import on_verl
 from support.on_verl import make_batch, make_rollouts, make_worker, policy_loss, with_term
 from wm_plugin import EchoConfig
+from wm_plugin.objectives import Objectives
 from wm_plugin.verl.worker import WorldModelActorRolloutRefWorker, WorldModelTrainingWorker
 
 STEPS = 3
@@ -157,7 +158,7 @@ def test_the_hybrid_worker_is_verls_until_it_is_configured(folder):
         return other
 
     assert_same_update()
-    assert ours.wm_configure(None) == {"worker": "WorldModelTrainingWorker", "term": False}
+    assert ours.wm_configure(Objectives()) == {"worker": "WorldModelTrainingWorker", "objectives": []}
     assert "wm_sums/1" not in assert_same_update()
-    assert ours.wm_configure(echo) == {"worker": "WorldModelTrainingWorker", "term": True}
+    assert ours.wm_configure(Objectives({"": echo})) == {"worker": "WorldModelTrainingWorker", "objectives": [""]}
     assert "wm_sums/1" in assert_same_update()

@@ -149,14 +149,14 @@ def test_fields_reach_the_objective():
         "wm.tools={look: 0.3, move: 1}",
         "wm.schedule=linear",
         "wm.schedule_steps=10",
-        "wm.select=wm_plugin.objectives.echo:within_bounds",
+        "wm.select=wm_plugin.objectives.echo:echo_loss",
         "+wm.alpha=0.5",
         "~wm.coeff",
     )
     objective = read_config(config).objective
     assert objective.tools == {"look": 0.3, "move": 1.0}
     assert objective.coeff_at(5) == 0.25
-    assert objective.select.__name__ == "within_bounds"
+    assert objective.select.__name__ == "echo_loss"
 
 
 REFUSED = {

@@ -36,7 +36,7 @@ def test_a_template_of_one_call_a_turn_is_refused_where_several_are_run(calls, m
     monkeypatch.setattr(trainers.PPOTrainerSync, "_init_tokenizer", init)
     monkeypatch.setattr(trainers, "_model_type", lambda config: "llama")
     trainer = object.__new__(trainers.WorldModelTrainer)
-    trainer._wm_on, trainer._wm = True, SimpleNamespace(protocol="tools", objective=SimpleNamespace(active=True))
+    trainer._wm_on, trainer._wm = True, SimpleNamespace(protocol="tools", objectives=SimpleNamespace(active=True))
     rollout = {"multi_turn": {"max_parallel_calls": calls}}
     trainer.config = OmegaConf.create({"data": {}, "actor_rollout_ref": {"rollout": rollout}})
     if calls == 1:

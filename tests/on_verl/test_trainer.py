@@ -19,6 +19,7 @@ from verl.trainer.ppo.v1 import replay_buffer, trainer_base
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils.dataset.rl_dataset import RLHFDataset
 
+from support.on_verl import running
 from support.queue_on_verl import Store
 from wm_plugin.errors import UserError
 from wm_plugin.hosting.annealing import TurnBudget
@@ -30,7 +31,13 @@ from wm_plugin.verl import state
 from wm_plugin.verl import trainer as trainer_module
 from wm_plugin.verl.config import WorldModelConfig
 from wm_plugin.verl.names import AGENT_NAME, COUNTS, ERROR, ORIGINS, RESULTS, TOOL_IDS, TOOLS, WEIGHTS
-from wm_plugin.verl.trainer import Row, WorldModelColocateAsyncTrainer, WorldModelTrainer, make_columns
+from wm_plugin.verl.trainer import (
+    Row,
+    WorldModelColocateAsyncTrainer,
+    WorldModelTrainer,
+    _learn_tool_names,
+    make_columns,
+)
 
 SPANS = [
     [(Span(1, 3, "tool", "a", True), 0.5), (Span(3, 4, "tool", "a", False), 0.0), (Span(5, 6, "tool", "b", True), 1.0)],
@@ -48,7 +55,7 @@ ROWS = [make_row([1, 0, 0, 0, 1, 0]), make_row([1]), make_row([0, 0, 1])]
 
 
 def test_columns_by_hand():
-    columns = make_columns(SPANS, ROWS, ["a", "b"], EchoConfig())
+    columns = make_columns(running(EchoConfig(), ["a", "b"]), SPANS, ROWS)
     weights, tool_ids = (columns[name].unbind() for name in (WEIGHTS, TOOL_IDS))
     assert [row.tolist() for row in weights] == [[0, 0.5, 0.5, 0, 0, 1], [0], [1, 1, 0]]
     assert [row.tolist() for row in tool_ids] == [[0, 1, 1, 0, 0, 2], [0], [OTHER, 0, 0]]
@@ -58,11 +65,11 @@ def test_columns_by_hand():
 
 def test_counts_of_every_environment_token():
     """Those that a user's spans leave out too, and none of a padding row."""
-    config = EchoConfig(normalization="observation_tokens")
-    assert make_columns(SPANS, ROWS, [], config)[COUNTS].tolist() == [[4], [0], [2]]
-    assert make_columns([[], [], []], ROWS, [], config)[COUNTS].tolist() == [[4], [0], [2]]
+    one = running(EchoConfig(normalization="observation_tokens"))
+    assert make_columns(one, SPANS, ROWS)[COUNTS].tolist() == [[4], [0], [2]]
+    assert make_columns(one, [[], [], []], ROWS)[COUNTS].tolist() == [[4], [0], [2]]
     padding = [row._replace(padding=True) for row in ROWS]
-    assert make_columns([[], [], []], padding, [], config)[COUNTS].tolist() == [[0], [0], [0]]
+    assert make_columns(one, [[], [], []], padding)[COUNTS].tolist() == [[0], [0], [0]]
 
 
 weighed_spans = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4), st.sampled_from([0.0, 0.5, 1.0])), max_size=5)
@@ -79,7 +86,7 @@ def test_a_rows_count_is_that_of_its_weights(drawn):
             position += gap + length
         spans.append(weighed)
         rows.append(make_row([0] * position + [1]))
-    columns = make_columns(spans, rows, ["a"], EchoConfig())
+    columns = make_columns(running(EchoConfig(), ["a"]), spans, rows)
     assert [len(row) for row in columns[WEIGHTS].unbind()] == [len(row.ids) for row in rows]
     for row, count, weighed in zip(columns[WEIGHTS].unbind(), columns[COUNTS], spans, strict=True):
         assert torch.count_nonzero(row) == count == sum(span.end - span.start for span, weight in weighed if weight)
@@ -95,8 +102,6 @@ def trainer(coeff=1.0, **attributes):
         _wm_episodes=[],
         local_trigger_step=0,
         parameter_sync_step=1,
-        _wm_selected=60,
-        _wm_tools=[],
         _wm_warned=set(),
         _wm_strength=None,
         train_dataset=None,
@@ -110,6 +115,7 @@ def trainer(coeff=1.0, **attributes):
     fake._check_lost = partial(WorldModelTrainer._check_lost, fake)
     fake._warn_once = lambda kind, message: WorldModelTrainer._warn_once(fake, kind, message)
     vars(fake).update(attributes)
+    fake._wm_running = [running(fake._wm.objective)]
     return fake
 
 
@@ -151,14 +157,14 @@ def test_several_outputs_of_one_trajectory_are_one():
 
 
 def test_the_workers_count_must_be_the_trainers():
-    WorldModelTrainer._check_counts(trainer(), 30.0, 8)  # 8 rows in updates of 4
+    WorldModelTrainer._check_counts(trainer(), 30.0, 60, 8)  # 8 rows in updates of 4
     for counted in (60.0, 29.0):
         with pytest.raises(
             RuntimeError, match=f"the workers saw {counted} environment tokens an update, the trainer wrote 30.0"
         ):
-            WorldModelTrainer._check_counts(trainer(), counted, 8)
+            WorldModelTrainer._check_counts(trainer(), counted, 60, 8)
     with pytest.raises(RuntimeError, match="reported nothing of the world-model term"):
-        WorldModelTrainer._check_counts(trainer(), None, 8)
+        WorldModelTrainer._check_counts(trainer(), None, 60, 8)
 
 
 END, PAD = 7, 8
@@ -169,7 +175,8 @@ def weighted(extra, mask, coeff=1.0, *, padding=False, ids=None, limit=100, **at
     fake = trainer(coeff, **{"tokenizer": TOKENIZER, **attributes})
     fake.config.data = SimpleNamespace(max_response_length=limit)
     fake._origins = partial(WorldModelTrainer._origins, fake)
-    return WorldModelTrainer._weighted_spans(fake, [make_row(mask, extra, ids=ids, padding=padding)])[0]
+    ((_, spans),) = WorldModelTrainer._weighted_spans(fake, [make_row(mask, extra, ids=ids, padding=padding)])
+    return spans[0]
 
 
 def test_spans_of_our_loop_and_of_others():
@@ -209,7 +216,7 @@ def test_groups_without_reward_variance_can_be_dropped():
     for drop, weights in (("drop", [0, 0, 1, 1]), ("refill", [0, 0, 1, 1]), ("keep", [1, 1, 1, 1])):
         fake = trainer(_wm=WorldModelConfig(EchoConfig(1.0, zero_variance_groups=drop)))
         fake._origins = partial(WorldModelTrainer._origins, fake)
-        spans = WorldModelTrainer._weighted_spans(fake, rows)
+        ((_, spans),) = WorldModelTrainer._weighted_spans(fake, rows)
         assert [row[0][1] for row in spans[:4]] == weights
         assert spans[4] == []
 
@@ -234,7 +241,7 @@ def refilled(monkeypatch, rewards, echo, prompts=4):
     store = Rewards(rewards)
     monkeypatch.setattr(replay_buffer, "tq", store)
     ours = object.__new__(WorldModelTrainer)  # making one starts Ray
-    ours._wm, ours._wm_prefix, ours._wm_warned = WorldModelConfig(echo), "echo", set()
+    ours._wm, ours._wm_running, ours._wm_warned = WorldModelConfig(echo), [running(echo)], set()
     ours.config = OmegaConf.create({"data": {"train_batch_size": prompts}, "actor_rollout_ref": {"rollout": {"n": 2}}})
     ours._next_train_batch = lambda count: count
     ours._submit_batch_to_rollout = store.add
@@ -327,28 +334,26 @@ def test_a_datasets_column_of_agent_loops_is_named_where_there_is_one():
 
 
 def test_names_are_learned_and_keep_their_numbers():
-    fake = trainer(_wm_tools=["b"])
-    WorldModelTrainer._learn_tool_names(fake, ROWS, SPANS)
-    assert fake._wm_tools == ["b", "a", "c"]
-    named = trainer(_wm=WorldModelConfig(EchoConfig(1.0, tools=["b"])), _wm_tools=["b"])
-    WorldModelTrainer._learn_tool_names(named, ROWS, SPANS)
-    assert named._wm_tools == ["b"]
+    for config, tools in ((EchoConfig(1.0), ["b", "a", "c"]), (EchoConfig(1.0, tools=["b"]), ["b"])):
+        one = running(config, ["b"])
+        _learn_tool_names(one, ROWS, SPANS)
+        assert one.tools == tools
 
 
 def test_names_that_a_policy_invents_are_not_learned():
     """Our loop says which tools there are; another's spans are all that is known, and are bounded."""
-    fake = trainer()
+    one = running(EchoConfig(1.0))
     declared = make_row([0, 0], {TOOLS: ["look", "move"], ORIGINS: []})
     for step in range(50):
         invented = [[(Span(n, n + 1, "tool", f"made up {step} {n}", True), 1.0) for n in range(2)]]
-        WorldModelTrainer._learn_tool_names(fake, [declared], invented)
-    assert fake._wm_tools == ["look", "move"]
+        _learn_tool_names(one, [declared], invented)
+    assert one.tools == ["look", "move"]
     for step in range(200):
         row, name = make_row([0], {SPAN_FIELD: []}), f"{step}" + "x" * (step % 2) * 100
-        WorldModelTrainer._learn_tool_names(fake, [row], [[(Span(0, 1, "tool", name, True), 1.0)]])
-    assert fake._wm_tools[:2] == ["look", "move"]
-    assert len(fake._wm_tools) == LEARNT
-    assert max(map(len, fake._wm_tools)) < LEARNT_LENGTH
+        _learn_tool_names(one, [row], [[(Span(0, 1, "tool", name, True), 1.0)]])
+    assert one.tools[:2] == ["look", "move"]
+    assert len(one.tools) == LEARNT
+    assert max(map(len, one.tools)) < LEARNT_LENGTH
 
 
 def test_what_became_of_the_tokens_of_a_step_is_counted():
@@ -357,11 +362,11 @@ def test_what_became_of_the_tokens_of_a_step_is_counted():
     fake = trainer(_wm=WorldModelConfig(EchoConfig(1.0, roles=["user"])))
     fake._origins = partial(WorldModelTrainer._origins, fake)
     rows = [make_row([1, 0, 0, 0], extra), make_row([1, 0, 0, 0], extra, padding=True)]
-    WorldModelTrainer._weighted_spans(fake, rows)
-    assert fake._wm_tally == Tally(environment=3, left_out=Counter({("roles", "tool"): 3}))
+    ((one, _),) = WorldModelTrainer._weighted_spans(fake, rows)
+    assert list(one.tallies) == [Tally(environment=3, left_out=Counter({("roles", "tool"): 3}))]
     rows = [make_row([1, 1], {ORIGINS: [], RESULTS: [2, 0]}), make_row([1, 0, 0, 0], {**extra, RESULTS: [1, 0]})]
-    WorldModelTrainer._weighted_spans(fake, rows)
-    assert fake._wm_tally.unanswered == 2
+    ((one, _),) = WorldModelTrainer._weighted_spans(fake, rows)
+    assert [tally.unanswered for tally in one.tallies] == [2]
 
 
 def episodes(*turns):
@@ -391,7 +396,7 @@ def restarted(tmp_path, monkeypatch, saved, budget):
     old, new = object.__new__(WorldModelTrainer), object.__new__(WorldModelTrainer)
     for made, of in ((old, saved), (new, budget)):
         made._wm = WorldModelConfig(EchoConfig(1.0), environment="grid", turn_budget=of)
-        made._wm_turn_budget, made._wm_tools, made.global_steps = of, [], 3
+        made._wm_turn_budget, made._wm_running, made.global_steps = of, [running(EchoConfig(1.0))], 3
         made.config = SimpleNamespace(trainer=SimpleNamespace(default_local_dir=str(tmp_path), resume_mode="auto"))
     old._save_checkpoint()
     new._load_checkpoint()
@@ -471,6 +476,7 @@ def begin(monkeypatch, environment, train, val):
     monkeypatch.setattr(trainer_base.PPOTrainer, "_init_dataloader", load)
     ours = object.__new__(WorldModelTrainer)  # no __init__, which starts Ray
     ours._wm = WorldModelConfig(EchoConfig(1.0), environment=environment)
+    ours._wm_running = []
     ours._init_dataloader()
 
 

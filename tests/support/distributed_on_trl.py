@@ -35,7 +35,7 @@ def run_guard(guard: dict) -> dict:
     args = config(gradient_accumulation_steps=1, per_device_eval_batch_size=4, **fields)
     ours, _ = run(Ours, args=args, eval_dataset=dataset(2), world_model=EchoConfig(0.5, guard=guard))
     rows = [row for row in ours.state.log_history if "echo/coeff" in row]
-    own = {"state": ours._wm_guard.guard.state_dict(), "coefficients": [row["echo/coeff"] for row in rows]}
+    own = {"state": ours._wm_running[0].guard.state_dict(), "coefficients": [row["echo/coeff"] for row in rows]}
     ranks: list = [None] * dist.get_world_size()
     dist.all_gather_object(ranks, own)
     return {"ranks": ranks}

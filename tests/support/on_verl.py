@@ -36,7 +36,7 @@ from verl.workers.engine_workers import TrainingWorker
 from verl.workers.utils.losses import ppo_loss
 
 from wm_plugin import EchoConfig
-from wm_plugin.objectives import Span
+from wm_plugin.objectives import Objectives, RunObjective, Span
 from wm_plugin.objectives.weigh import weigh
 from wm_plugin.tokens.spans import Origin
 from wm_plugin.verl.loss import world_model_loss
@@ -201,8 +201,7 @@ def make_batch(
                 weigh((Origin(span, category=CATEGORIES[span.tool]) for span in rollout.spans), echo)
                 for rollout in rollouts
             ]
-        columns = make_columns(spans, [row_of(rollout) for rollout in rollouts], tools, echo)
-        batch.update(columns)
+        batch.update(make_columns(running(echo, tools), spans, [row_of(rollout) for rollout in rollouts]))
         settings = {COEFF: echo.coeff, NUM_TOOLS: len(tools), **settings}
     mini = len(rollouts) * ranks if mini is None else mini
     tu.assign_non_tensor(
@@ -220,6 +219,13 @@ def make_batch(
         },
     )
     return batch
+
+
+def running(echo: EchoConfig, tools: Sequence[str] = (), **settings: Any) -> RunObjective:
+    """The only objective of a run, as the trainer has it."""
+    one = RunObjective("", echo, limit="data.max_response_length", **settings)
+    one.tools = list(tools)
+    return one
 
 
 def tool_names(echo: EchoConfig) -> list[str]:
@@ -241,7 +247,7 @@ def policy_loss(*, loss_mode: str = "vanilla", **fields: Any) -> Any:
 
 def with_term(base: Any, echo: EchoConfig) -> Any:
     """The same with the term on top, as `wm_configure` makes it."""
-    return functools.partial(world_model_loss, base=base, config=echo)
+    return functools.partial(world_model_loss, base=base, objectives=Objectives({"": echo}))
 
 
 # -- workers ---------------------------------------------------------------------------------------------------------------

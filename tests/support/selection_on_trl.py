@@ -16,7 +16,7 @@ from support.agreement_on_trl import Played, tokenizer
 from support.on_trl import config
 from support.selection import CONFIGS, FILE, LIMIT, OWN_CONFIGS, TURNS, RaisingTools, name_of, reward_of
 from wm_plugin import EchoConfig
-from wm_plugin.objectives import count_tokens
+from wm_plugin.objectives import Objectives
 from wm_plugin.trl import WorldModelGRPOTrainer
 
 TOKENIZER = tokenizer()
@@ -31,7 +31,10 @@ class Recorded(WorldModelGRPOTrainer):
 
     def select(self, echo: EchoConfig) -> dict[str, torch.Tensor]:
         inputs, output, calls = self.recorded
-        self._wm, self._wm_rollouts.calls = echo, deepcopy(calls)
+        objectives = Objectives({"": echo})
+        (one,) = self._wm_make_running(objectives, ())
+        one.tools = self._wm_running[0].tools
+        self._wm, self._wm_running, self._wm_rollouts.calls = objectives, [one], deepcopy(calls)
         return {**output, **super()._environment_columns(inputs, output)}
 
 
@@ -77,8 +80,8 @@ def rows(trainer: Recorded, echo: EchoConfig) -> dict[str, dict[str, Any]]:
         inside = batch["completion_mask"][row] == 1
         ids = batch["completion_ids"][row][inside].tolist()
         mask, weights = (batch[key][row][inside] for key in ("tool_mask", "wm_weights"))
-        tools = selection.names_of(batch["wm_tool_ids"][row][inside].tolist(), trainer._wm_tools)
-        count = int(count_tokens(weights[None], (1 - mask)[None], echo))
+        tools = selection.names_of(batch["wm_tool_ids"][row][inside].tolist(), trainer._wm_running[0].tools)
+        count = int(echo.count(weights[None], (1 - mask)[None]))
         name = last_turn(ids)
         found[name] = {
             "prompt": batch["prompt_ids"][row][batch["prompt_mask"][row] == 1].tolist(),

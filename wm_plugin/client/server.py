@@ -217,13 +217,20 @@ class Server:
         bodies = self._bodies(conversations, seeds, fields)
         return await background.run(self._all("/chat/completions", bodies, _completion))
 
-    def post(self, path: str, bodies: Iterable[Any], read: Callable[[Any], T]) -> list[T | Failure]:
+    def post(
+        self,
+        path: str,
+        bodies: Iterable[Any],
+        read: Callable[[Any], T],
+        *,
+        each: Callable[[int, T | Failure], None] | None = None,
+    ) -> list[T | Failure]:
         """Post each body to `path` as JSON, and convert the JSON answers with `read`.
 
         If `read` raises KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError or RecursionError, the answer
         counts as malformed; a ValueError's message becomes a part of the failure's.
         """
-        return background.wait_for(self._all(path, bodies, read))
+        return background.wait_for(self._all(path, bodies, read, each))
 
     async def post_async(self, path: str, bodies: Iterable[Any], read: Callable[[Any], T]) -> list[T | Failure]:
         """Do what `post` does, inside an event loop."""

@@ -7,10 +7,12 @@ wrapper dresses the environment's class with it: a new feature of a run is a fie
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, model_validator
+from pydantic import BeforeValidator, InstanceOf, SerializeAsAny, model_validator
 
 from wm_plugin.errors import UserError, nearest, shown
+from wm_plugin.objectives.base import Objective
 from wm_plugin.objectives.echo import EchoConfig
+from wm_plugin.objectives.run import Objectives
 from wm_plugin.options import Options, Parsed, option, parsed
 from wm_plugin.registry import import_object
 
@@ -47,7 +49,9 @@ class RunConfig(Options):
         UserError: a value does not fit, or does not fit the environment.
     """
 
-    objective: EchoConfig = option("What the objective counts, and how strongly.", default=EchoConfig())
+    objective: SerializeAsAny[InstanceOf[Objective]] = option(
+        "What the objective counts, and how strongly.", default=EchoConfig()
+    )
     environment: Annotated[str | dict[str, str] | None, Parsed] = option(
         "An environment class: a registered name (wm env list), or package.module:Class; or {name: class}, and the dataset's "
         "column `environment` says which. Null: the host's own tools.",
@@ -114,6 +118,11 @@ class RunConfig(Options):
                 )
             ahead.check_marks()
         return self
+
+    @property
+    def objectives(self) -> Objectives:
+        """The run's objectives, by name."""
+        return Objectives({"": self.objective})
 
     @property
     def named(self) -> Mapping[str, str]:

@@ -7,229 +7,25 @@ of selected environment tokens in the whole optimizer batch, over all ranks and 
 `policy_loss` false the first term is left out (the paper's SFT-only arm).
 """
 
-import math
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import ClassVar
 
 import torch
-from pydantic import BeforeValidator, Field, model_validator
 
-from wm_plugin.errors import UserError, nearest, shown
-from wm_plugin.objectives.guard import GuardConfig, as_guard
-from wm_plugin.objectives.information import KEEP
-from wm_plugin.objectives.schedule import scheduled
-from wm_plugin.options import Names, Number, Options, Parsed, Whole, names, option
-from wm_plugin.registry import import_object
-from wm_plugin.tokens.spans import Role, Span
-
-TURN_RATIOS = 'true, false, or ratios, e.g. {"echo": 0.05}'
+from wm_plugin.objectives.base import Objective
 
 
-def _imported(value: Any) -> Any:
-    return import_object(value, field="select") if isinstance(value, str) else value
-
-
-def _ratios(value: Any) -> Any:
-    """False, or the ratio of every category."""
-    if isinstance(value, bool):
-        return dict(KEEP) if value else False
-    if not isinstance(value, Mapping):
-        raise ValueError
-    for name, ratio in value.items():
-        if name not in KEEP:
-            raise UserError(f"turn_information has no category {name!r}{nearest(name, KEEP)}")
-        if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not 0 < ratio < math.inf:
-            raise UserError(
-                f"turn_information[{name!r}] is {shown(ratio)}; write a ratio > 0; 0 would change N: leave tools out with "
-                "`tools`, and single results with `select`"
-            )
-    return {**KEEP, **value}
-
-
-class EchoConfig(Options):
+class EchoConfig(Objective):
     """What the objective counts, and how strongly. `EchoConfig(0.05)` is a complete configuration; `alpha` also names `coeff`.
 
     Raises:
         UserError: a value is out of its range; the message names the field, the value and what to write.
     """
 
-    aliases = {"alpha": "coeff"}  # noqa: RUF012 - pydantic reads the type from the base
+    label: ClassVar[str] = "echo"
 
-    coeff: Number = option(
-        "Coefficient of the world-model term (ECHO's alpha). 0 turns it off.",
-        default=0.0,
-        ge=0,
-        write="a number >= 0; 0 turns the objective off",
-    )
-    tools: Annotated[Names | dict[str, Annotated[Number, Field(ge=0)]] | None, Parsed] = option(
-        "Which tools' responses count: null for all of them, a list of names, or {name: multiplier of coeff}. "
-        "A tool that is not named is off.",
-        default=None,
-        write="a list of names, e.g. ['search'], or {name: multiplier of coeff >= 0}",
-    )
-    roles: Annotated[tuple[Role, ...], BeforeValidator(names)] | None = option(
-        "Which roles count, e.g. ['tool', 'user']; null for all of them.", default=None
-    )
-    content_only: bool = option("Leave out chat-template scaffold around the content (headers, tags).", default=True)
-    include_errors: bool = option(
-        "Count failures that the host made (unknown tool, exception, timeout); that they are left out is ours. Error texts that "
-        "a tool returned always count.",
-        default=False,
-    )
-    include_truncated: bool = option(
-        "Count the environment tokens of completions that were cut at the length limit.", default=True
-    )
-    min_token_nll: Number | None = option(
-        "Leave out tokens that the model already predicts better than this (nats).", default=None, ge=0
-    )
-    max_token_nll: Number | None = option(
-        "Leave out tokens that the model predicts worse than this (nats).", default=None, ge=0
-    )
-    normalization: Literal["selected_tokens", "observation_tokens"] = option(
-        "What N counts: 'selected_tokens', or 'observation_tokens' (every environment token before any selection).",
-        default="selected_tokens",
-    )
-    schedule: Literal["constant", "linear", "cosine", "step"] = option(
-        "How coeff moves to end_coeff: 'constant', 'linear', 'cosine' or 'step'.", default="constant"
-    )
-    schedule_steps: Whole | None = option("Optimizer steps until end_coeff is reached.", default=None, ge=1)
-    end_coeff: Number = option("The coefficient after schedule_steps.", default=0.0, ge=0)
-    select: Annotated[Callable[[Span, Mapping[str, Any] | None], bool] | None, BeforeValidator(_imported)] = option(
-        "A function (span, message) -> bool that has the last word on a span; in files package.module:function.",
-        default=None,
-        write="a function (span, message) -> bool",
-    )
-    guard: Annotated[GuardConfig | None, BeforeValidator(as_guard), Parsed] = option(
-        "Lower the coefficient when the held-out NLL rises in k evaluations in a row while the training NLL falls, or when the "
-        "policy's entropy falls under a share of its start: true, or some of {k: 3, factor: 0.5, share: 0.2, sets: null}.",
-        default=None,
-        write="true, or some of {k: 3, factor: 0.5, share: 0.2, sets: null}",
-    )
-    zero_variance_groups: Literal["keep", "drop", "refill"] = option(
-        "What becomes of groups whose rewards are all equal: 'keep' their world-model gradient; 'drop' it, so that N no longer "
-        "counts them and the host's own normaliser still does; or 'refill', as the paper does: other prompts are sampled in "
-        "their place until every group has an advantage.",
-        default="keep",
-    )
-    max_refills: Whole = option(
-        "With 'refill': how many further prompts a batch may take, in whole batches. Groups that are then still without an "
-        "advantage stay in the batch, and their environment tokens do not count.",
-        default=10,
-        ge=1,
-    )
-    tempered: bool = option(
-        "Accept log-probabilities at a sampling temperature other than 1; the metrics say so.", default=False
-    )
-    turn_information: Annotated[dict[str, float] | bool, BeforeValidator(_ratios), Parsed] = option(
-        "Weigh each observation by how much of the world it shows (Qwen-AgentWorld, table 3): true for the paper's ratios "
-        "(echo 0.05, boilerplate 0.1, transform 0.5, everything else 1), or {category: ratio} for others. N does not change.",
-        default=False,
-        write=TURN_RATIOS,
-    )
-    on_silence: Literal["warn", "stop"] = option(
-        "What to do about a coefficient above 0 and optimizer batches without a token that counts: 'warn' once, with the likely "
-        "causes, or also 'stop' the run after silent_batches of them.",
-        default="warn",
-    )
-    silent_batches: Whole = option(
-        "How many optimizer batches in a row may be without a token that counts (TRL's optimizer steps, verl's global steps).",
-        default=3,
-        ge=1,
-        write="a whole number of optimizer batches >= 1",
-    )
-    policy_loss: bool = option(
-        "false leaves the host's loss out and trains on environment tokens alone: the paper's SFT-only arm, which lost in its "
-        "tasks. Rollouts, rewards and advantages are made and logged as before. Needs a coefficient above 0 throughout.",
-        default=True,
-    )
-
-    @model_validator(mode="after")
-    def _check_together(self) -> Self:
-        if (
-            self.min_token_nll is not None
-            and self.max_token_nll is not None
-            and self.min_token_nll > self.max_token_nll
-        ):
-            raise UserError(
-                f"min_token_nll is {self.min_token_nll}, above max_token_nll {self.max_token_nll}: no token would count"
-            )
-        if self.schedule != "constant" and self.schedule_steps is None:
-            raise UserError(f"schedule {self.schedule!r} has no length; write schedule_steps, e.g. the run's max_steps")
-        # a value that has no effect would be mistaken for a setting that works
-        for name, needs, works in (
-            ("schedule_steps", "schedule: linear, cosine or step", self.schedule != "constant"),
-            ("end_coeff", "schedule: linear, cosine or step", self.schedule != "constant"),
-            ("max_refills", "zero_variance_groups: refill", self.refills),
-        ):
-            if not works and getattr(self, name) != type(self).model_fields[name].default:
-                raise UserError(f"{name} has no effect without {needs}; write that, or leave {name} out")
-        if not self.policy_loss:
-            last = "coeff" if self.schedule == "constant" else "end_coeff"
-            for name, value in (("coeff", self.coeff), (last, getattr(self, last))):
-                if value == 0:
-                    raise UserError(
-                        f"policy_loss is false and {name} is 0: nothing would be trained; write {name} above 0"
-                    )
-            if self.guard is not None and self.guard.factor == 0:
-                raise UserError(
-                    "policy_loss is false and guard.factor is 0: nothing would be trained; write guard.factor above 0"
-                )
-            if self.why_nothing_counts:
-                raise UserError(f"policy_loss is false, and nothing would be trained: {self.why_nothing_counts}")
-        return self
-
-    @property
-    def coeff_given(self) -> bool:
-        """Whether the coefficient was written, which tells a 0 from a forgotten one."""
-        return "coeff" in self.model_fields_set
-
-    @property
-    def active(self) -> bool:
-        """Whether the coefficient is above 0 at any step."""
-        return self.coeff > 0 or (self.schedule != "constant" and self.end_coeff > 0)
-
-    @property
-    def refills(self) -> bool:
-        """Whether groups without an advantage are replaced, also at coefficient 0."""
-        return self.zero_variance_groups == "refill"
-
-    @property
-    def why_nothing_counts(self) -> str | None:
-        """Return why no token can ever count; None if some may."""
-        if self.roles is not None and not self.roles:
-            return "roles is empty, and a role that is not named is off; write null for all of them"
-        if self.tools is None or any(self.tool_multiplier(name) for name in self.tools):
-            return None
-        if not self.tools:
-            return "tools is empty, and a tool that is not named is off; write null for all of them"
-        return "tools gives every tool that it names the multiplier 0, and a tool that is not named is off"
-
-    @property
-    def notice(self) -> str | None:
-        """Return the notice before a run's first step, that the policy loss is left out; None if it is not."""
-        if self.policy_loss:
-            return None
-        return (
-            "policy_loss is false: the policy loss is left out, and the run trains on environment tokens alone (logged as "
-            "policy_silent: 1); the paper's arm of this kind lost in its tasks"
-        )
-
-    @property
-    def tool_names(self) -> tuple[str, ...] | None:
-        """Return the named tools, or None for all of them."""
-        return None if self.tools is None else tuple(self.tools)
-
-    def coeff_at(self, step: int) -> float:
-        """Return the coefficient at optimizer step `step` (0-based)."""
-        return scheduled(self.schedule, self.coeff, self.end_coeff, self.schedule_steps, step)
-
-    def tool_multiplier(self, tool: str | None) -> float:
-        """Return the multiplier of `coeff` for a tool's tokens, 0 if it is off. None stands for tokens that no tool wrote."""
-        if self.tools is None:
-            return 1.0
-        if isinstance(self.tools, Mapping):
-            return self.tools.get(tool, 0.0) if tool is not None else 0.0
-        return float(tool in self.tools)
+    def loss(self, logps: torch.Tensor, weights: torch.Tensor, num_tokens: torch.Tensor | float) -> torch.Tensor:
+        """Return the mean NLL's share; see `echo_loss`."""
+        return echo_loss(logps, weights, num_tokens)
 
 
 def echo_loss(logps: torch.Tensor, weights: torch.Tensor, num_tokens: torch.Tensor | float) -> torch.Tensor:
@@ -249,25 +45,3 @@ def echo_loss(logps: torch.Tensor, weights: torch.Tensor, num_tokens: torch.Tens
     # `where`, not a product: a log-probability of -inf at a token that does not count must not turn the sum into NaN.
     total = -(torch.where(weights != 0, logps, torch.zeros_like(logps)) * weights).sum()
     return total / (num_tokens.clamp(min=1) if isinstance(num_tokens, torch.Tensor) else max(num_tokens, 1))
-
-
-def within_bounds(logps: torch.Tensor, weights: torch.Tensor, config: EchoConfig) -> torch.Tensor:
-    """Set `weights` (B, T) to 0 where the current token NLL lies outside [min_token_nll, max_token_nll]. N does not change."""
-    nll = -logps.detach()
-    if config.min_token_nll is not None:
-        weights = torch.where(nll >= config.min_token_nll, weights, torch.zeros_like(weights))
-    if config.max_token_nll is not None:
-        weights = torch.where(nll <= config.max_token_nll, weights, torch.zeros_like(weights))
-    return weights
-
-
-def count_tokens(weights: torch.Tensor, environment_mask: torch.Tensor, config: EchoConfig) -> torch.Tensor:
-    """Return what a batch adds to N, as a 0-d int64 tensor: a count of members, not a sum of weights.
-
-    Args:
-        weights: (B, T) weight of each token; 0 = not selected.
-        environment_mask: (B, T), 1 = a non-padding environment token, before any selection.
-        config: `normalization` decides which of the two is counted.
-    """
-    counted = weights if config.normalization == "selected_tokens" else environment_mask
-    return torch.count_nonzero(counted)

@@ -6,10 +6,13 @@ Both hosts call `EmptyBatchMonitor` after every optimizer batch, with counts ove
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from wm_plugin.errors import UserError
-from wm_plugin.objectives.echo import EchoConfig
 from wm_plugin.tokens.spans import Origin
+
+if TYPE_CHECKING:
+    from wm_plugin.objectives.base import Objective
 
 MAX_NAMES = 3  # roles or tools in a message
 MAX_WIDTH = 40  # characters of a name in a message: a policy may have invented it
@@ -80,7 +83,7 @@ class EmptyBatchMonitor:
         UserError: `on_silence` is `stop`, and by the config alone no token can count.
     """
 
-    def __init__(self, config: EchoConfig, *, limit: str = "the length limit") -> None:
+    def __init__(self, config: "Objective", *, limit: str = "the length limit") -> None:
         self._config, self._limit = config, limit
         self.batches = 0
         self._counted = False  # whether a token of any batch counted
@@ -132,7 +135,7 @@ class EmptyBatchMonitor:
         return text
 
 
-def config_warning(config: EchoConfig) -> str | None:
+def config_warning(config: "Objective") -> str | None:
     """Return the warning before the first batch; None if some tokens may count.
 
     Raises:
@@ -146,7 +149,7 @@ def config_warning(config: EchoConfig) -> str | None:
     return text
 
 
-def likely_causes(tally: Tally, config: EchoConfig, *, environment: int, selected: int, limit: str) -> list[str]:
+def likely_causes(tally: Tally, config: "Objective", *, environment: int, selected: int, limit: str) -> list[str]:
     """Return why no token of a batch counts, the likeliest cause first."""
     causes = []
     if selected:

@@ -5,11 +5,14 @@ Averages of averages would depend on the micro-batch size; these do not.
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 
-from wm_plugin.objectives.echo import EchoConfig
 from wm_plugin.tokens.spans import OTHER
+
+if TYPE_CHECKING:
+    from wm_plugin.objectives.base import Objective
 
 Reduce = Callable[[torch.Tensor], torch.Tensor]  # element-wise sum over ranks
 
@@ -62,21 +65,14 @@ def token_sums(
 
 
 def figures(
-    sums: Sequence[float],
-    tools: Sequence[str],
-    *,
-    steps: float,
-    coeff: float,
-    silent: float,
-    prefix: str = "echo",
-    config: EchoConfig | None = None,
+    sums: Sequence[float], tools: Sequence[str], *, objective: "Objective", steps: float, coeff: float, silent: float
 ) -> dict[str, float]:
-    """Return the logged figures of `steps` optimizer steps, from the totals that `token_sums` and its additions gave.
+    """Return the figures of `steps` optimizer steps, from the totals that `token_sums` and its additions gave.
 
     `silent` is the share of steps whose advantages were all 0. Means are over selected tokens, and those over none are left out;
     `tokens` and `masked_by_host` are means over optimizer steps. `tool/other` covers all tools that are not among `tools`, if
-    there were any. With `turn_information` in `config` there is also `information`: the weight of the selected tokens as a share
-    of what it would be without.
+    there were any. With the objective's `turn_information` there is also `information`: the weight of the selected tokens as a
+    share of what it would be without.
     """
     nll, tokens, in_loss, loss, masked, weight = sums[: len(TOTALS)]
     values = {
@@ -99,27 +95,27 @@ def figures(
         values[f"tool/{name}/tokens"] = tool_tokens / steps
         if tool_tokens:
             values[f"tool/{name}/nll"] = tool_nll / tool_tokens
-    if tokens and config is not None and config.turn_information:
+    if tokens and objective.turn_information:
         without = tokens
-        if isinstance(config.tools, Mapping):  # every token that counts is of one of these tools
+        if isinstance(objective.tools, Mapping):  # every token that counts is of one of these tools
             numbers = dict(zip(tools, (number for _, number in pairs), strict=True))
-            without = sum(multiplier * numbers.get(name, 0) for name, multiplier in config.tools.items())
+            without = sum(multiplier * numbers.get(name, 0) for name, multiplier in objective.tools.items())
         values["information"] = weight / without
-    return {f"{prefix}/{key}": value for key, value in values.items()}
+    return values
 
 
-class EchoMeter:
-    """Accumulates the figures of one mode (training or evaluation) until they are logged.
+class Meter:
+    """Accumulates an objective's figures in one mode (training, or an evaluation) until they are logged.
 
     Keys, the same on every rank and micro-batch: `nll`, `perplexity`, `tokens`, `coeff`, `loss`, `tokens_in_loss` (the share of
     the selected tokens inside the loss floor and ceiling), `policy_silent` (the share of steps whose advantages were all 0; 1
     without a policy loss), `masked_by_host` (completions a step whose environment tokens the host's truncation masking removed),
-    `tool/<name>/{nll,tokens}`, `tool/other/{nll,tokens}`, and with `turn_information` in `config` `information`. `figures` says
-    what each is a mean over, and which are left out without anything to average.
+    `tool/<name>/{nll,tokens}`, `tool/other/{nll,tokens}`, and with `turn_information` `information`. `figures` says what each is
+    a mean over, and which are left out without anything to average.
     """
 
-    def __init__(self, prefix: str = "echo", config: EchoConfig | None = None) -> None:
-        self.prefix, self.config = prefix, config
+    def __init__(self, objective: "Objective", prefix: str = "echo") -> None:
+        self.objective, self.prefix = objective, prefix
         self.term_alone = False  # last result: whether a step had tokens that counted but only advantages of 0
         self.nll = self.tokens = 0.0  # last result: sums over its tokens
         self.clear()
@@ -132,29 +128,13 @@ class EchoMeter:
         self._signal: list[torch.Tensor] = []  # Σ|advantage| of each optimizer step, this rank's
         self._counted: list[bool] = []  # whether the term trained in each optimizer step
 
-    def add(
-        self,
-        logps: torch.Tensor,
-        weights: torch.Tensor,
-        tool_ids: torch.Tensor,
-        tools: list[str],
-        *,
-        loss_weights: torch.Tensor,
-        loss: torch.Tensor,
-        masked: torch.Tensor,
-    ) -> torch.Tensor:
-        """Add one micro-batch of this rank; arguments as in `token_sums`, tool k being `tools[k - 1]`.
-
-        Returns:
-            (2,) Its NLL and tokens.
-        """
-        sums = token_sums(logps, weights, tool_ids, len(tools), loss_weights=loss_weights, loss=loss, masked=masked)
+    def add(self, sums: torch.Tensor, tools: Sequence[str]) -> None:
+        """Add the `token_sums` of one micro-batch of this rank, tool k being `tools[k - 1]`."""
         self._totals = self._totals + sums[: len(TOTALS)]
         *pairs, other = sums[len(TOTALS) :].view(-1, 2)
         self._other = self._other + other
         for name, pair in zip(tools, pairs, strict=True):
             self._tools[name] = self._tools[name] + pair if name in self._tools else pair
-        return sums[:2]
 
     def end_step(self, coeff: float, signal: torch.Tensor, *, counted: bool = False) -> None:
         """Complete an optimizer step.
@@ -181,6 +161,5 @@ class EchoMeter:
         self.term_alone = any(no_signal and counted for no_signal, counted in zip(silences, self._counted, strict=True))
         coeff = sum(self._steps) / steps
         self.clear()
-        return figures(
-            values[steps:], names, steps=steps, coeff=coeff, silent=silent, prefix=self.prefix, config=self.config
-        )
+        found = self.objective.figures(values[steps:], names, steps=steps, coeff=coeff, silent=silent)
+        return {f"{self.prefix}/{key}": value for key, value in found.items()}

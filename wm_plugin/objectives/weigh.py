@@ -1,19 +1,22 @@
 """Decides how much tokens count, from where they came from; the one place that does so, for both hosts and for `wm masks`.
 
-Hosts pass facts (`tokens.spans.Origin`); here an `EchoConfig` turns them into weights.
+Hosts pass facts (`tokens.spans.Origin`); here an objective's options turn them into weights.
 """
 
 import math
 from collections.abc import Hashable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from wm_plugin.objectives.echo import EchoConfig
 from wm_plugin.objectives.empty_batches import Tally
 from wm_plugin.objectives.information import category
 from wm_plugin.tokens.spans import Decode, Ending, Mask, Origin, Span, texts_of
 
+if TYPE_CHECKING:
+    from wm_plugin.objectives.base import Objective
+
 
 def weigh(
-    origins: Iterable[Origin], config: EchoConfig, *, dropped: bool = False, tally: Tally | None = None
+    origins: Iterable[Origin], config: "Objective", *, dropped: bool = False, tally: Tally | None = None
 ) -> list[tuple[Span, float]]:
     """Return a completion's spans, each with the weight of its tokens in the sum.
 
@@ -38,13 +41,7 @@ def weigh(
     return weighed
 
 
-def weight_of(origin: Origin, config: EchoConfig) -> float:
-    """Return the weight of a span's tokens: its tool's multiplier times its turn's ratio, or 0 if it is not selected."""
-    ((_, weight),) = weigh([origin], config)
-    return weight
-
-
-def _left_out_by(origin: Origin, config: EchoConfig, multiplier: float, dropped: bool) -> str | None:
+def _left_out_by(origin: Origin, config: "Objective", multiplier: float, dropped: bool) -> str | None:
     """Return the config's field that excludes a span; None if it is selected."""
     span = origin.span
     if config.roles is not None and span.role not in config.roles:
@@ -64,7 +61,7 @@ def _left_out_by(origin: Origin, config: EchoConfig, multiplier: float, dropped:
     return None
 
 
-def _ratio(origin: Origin, config: EchoConfig) -> float:
+def _ratio(origin: Origin, config: "Objective") -> float:
     ratios = config.turn_information
     if isinstance(ratios, bool):  # off: True became the ratio of every category
         return 1.0
@@ -78,16 +75,17 @@ def origins_of_tokens(
     ids: Sequence[int],
     sampled: Mask,
     decode: Decode,
-    config: EchoConfig,
     ending: Ending,
+    *,
+    categorize: bool,
 ) -> list[Origin]:
     """Return the origins of spans of which only the tokens are known, such as a user's `env_spans`.
 
     Args:
         ids: (T,) the completion. sampled: (T,), 1 = sampled by the policy.
-        decode: token ids -> text, without special tokens. Called if `turn_information` needs texts.
+        decode: token ids -> text, without special tokens. Called if the categories of turns are wanted (`categorize`).
     """
-    if not config.turn_information:
+    if not categorize:
         return [Origin(span, ending=ending) for span in spans]
     texts = texts_of(spans, ids, sampled, decode)
     return [Origin(span, category=category(*pair), ending=ending) for span, pair in zip(spans, texts, strict=True)]

@@ -16,10 +16,10 @@ from torch.nn.utils.rnn import pad_sequence
 from trl.experimental.async_grpo import AsyncGRPOConfig, AsyncGRPOTrainer
 
 from wm_plugin.errors import UserError
-from wm_plugin.objectives.echo import EchoConfig, count_tokens
-from wm_plugin.objectives.empty_batches import EmptyBatchMonitor, Tally
-from wm_plugin.objectives.weigh import weigh
-from wm_plugin.tokens.spans import Origin, token_weights
+from wm_plugin.objectives.base import Objective
+from wm_plugin.objectives.empty_batches import Tally
+from wm_plugin.objectives.run import TOOL_IDS, WEIGHTS, column
+from wm_plugin.tokens.spans import Origin
 from wm_plugin.trl import optimizers, sharding, support
 from wm_plugin.trl.async_rollout import Metrics, WorldModelRolloutLoop, WorldModelRolloutMixin
 from wm_plugin.trl.callbacks import EndCallback
@@ -74,7 +74,7 @@ class WorldModelAsyncGRPOTrainer(TermMixin, AsyncGRPOTrainer):
     def __init__(
         self,
         *args: Any,
-        world_model: EchoConfig | None = None,
+        world_model: Objective | None = None,
         tools: list[Callable] | None = None,
         environment_factory: Any = None,
         rollout_worker: Any = None,
@@ -91,7 +91,7 @@ class WorldModelAsyncGRPOTrainer(TermMixin, AsyncGRPOTrainer):
         # the host keeps neither; given by position they are not checked
         check_truth(kwargs.get("reward_funcs"), kwargs.get("train_dataset"), warns=self.accelerator.is_main_process)
         optimizers.put(self)
-        config = resolve(world_model, self.args)
+        objectives = resolve(world_model, self.args)
         try:
             support.require_async()
             if self.accelerator.is_main_process:
@@ -100,42 +100,56 @@ class WorldModelAsyncGRPOTrainer(TermMixin, AsyncGRPOTrainer):
                 nothing_asked(world_model, self.args, args[1] if len(args) > 1 else kwargs.get("reward_funcs"))
             )
             names = support.names_of_tools(tools, environment_factory)
-            asked = config is not None and (config.active or config.refills)
-            if config is None or not (asked or names or rollout_worker is not None):
+            asked = objectives.active or objectives.refills
+            if not objectives or not (asked or names or rollout_worker is not None):
                 return
-            support.check_async(self, config, names, rollout_worker)
+            support.check_async(self, objectives, names, rollout_worker)
             template = check_tokenizer(self.processing_class)  # not first after a rollout
             if template.state == "fail":
                 raise UserError(f"{template.name}: {template.detail}; {template.mend}")
-            silence = EmptyBatchMonitor(config, limit="max_completion_length")
+            running = self._wm_make_running(objectives, names)
         except UserError as error:
-            if config is not None and (config.active or config.refills):
+            if objectives.active or objectives.refills:
                 raise
             logger.warning("environment tokens are not measured (coeff is 0): %s", error)
             return
-        self._wm_start(config, silence, sorted(config.tool_names or names))
+        self._wm_start(objectives, running)
         self.add_callback(EndCallback(self._wm_end))
 
     # -- batches: where in a packed row the environment's tokens are predicted, and their weights -------------------------------
 
     def get_train_dataloader(self) -> Any:
         loader = super().get_train_dataloader()
-        if self._wm is not None and self.accelerator.is_main_process:  # which collates for all ranks
+        if self._wm and self.accelerator.is_main_process:  # which collates for all ranks
             collate = loader.base_dataloader.collate_fn
             loader.base_dataloader.collate_fn = lambda examples: self._wm_columns(collate(examples), examples[0])
         return loader
 
     def _wm_columns(self, batch: dict[str, torch.Tensor], rows: list[Any]) -> dict[str, torch.Tensor]:
         """A micro-batch of the host's with our columns: (R, M) for R ranks, each with a row; padding has the index -1."""
-        tally = Tally()
-        environment = []
+        samples = [sample for row in rows for sample in row.samples]
+        origins = [self._wm_origins(sample) for sample in samples]
+        observed = [sum(origin.span.end - origin.span.start for origin in own) for own in origins]
+        facts = [getattr(sample["metrics"], "facts", None) for sample in samples]
+        unanswered = sum(one.calls for one, some in zip(facts, observed, strict=True) if one and not some)
+        tally = Tally(environment=sum(observed), unanswered=unanswered)
+        equal = [one is not None and one.without_variance for one in facts]
+        length = max(len(sample["input_ids"]) for sample in samples)
+        own_columns: dict[str, torch.Tensor] = {}  # (samples, T)
+        for one in self._wm_running:
+            own_columns |= one.columns(one.weigh(origins, equal, tally), length)
+        own_columns = {  # gloo and NCCL send no int16
+            name: values if values.is_floating_point() else values.long() for name, values in own_columns.items()
+        }
         columns: dict[str, list[torch.Tensor]] = {}
+        environment = []
         for row in rows:
-            before = tally.environment
-            for name, column in _terms(row, [self._wm_weights(sample, tally) for sample in row.samples]).items():
-                columns.setdefault(name, []).append(column)
-            environment.append(tally.environment - before)
-        self._wm_tallies.append(tally)
+            count = len(row.samples)
+            for name, values in _terms(row, {name: own[:count] for name, own in own_columns.items()}).items():
+                columns.setdefault(name, []).append(values)
+            own_columns = {name: own[count:] for name, own in own_columns.items()}
+            environment.append(sum(observed[:count]))
+            observed = observed[count:]
         labels = pad_sequence(columns.pop("labels"), batch_first=True, padding_value=-100)
         return {
             **batch,
@@ -147,54 +161,48 @@ class WorldModelAsyncGRPOTrainer(TermMixin, AsyncGRPOTrainer):
             },
         }
 
-    def _wm_weights(self, sample: dict[str, Any], tally: Tally) -> tuple[torch.Tensor, torch.Tensor]:
-        """(T,) The weight of each token of a sample, and the number of its tool.
+    def _wm_origins(self, sample: dict[str, Any]) -> list[Origin]:
+        """The environment's spans in a sample and what is known of each.
 
         Raises:
             UserError: the sample has no facts, or its tokens cannot be told apart, and the coefficient is above 0.
         """
-        metrics, length = sample["metrics"], len(sample["input_ids"])
+        metrics = sample["metrics"]
         problem = (
             metrics.facts.problem
             if isinstance(metrics, Metrics)
             else "a sample says nothing of the environment's tokens: the loop of a rollout_worker of one's own is to be a "
             "wm_plugin.trl.async_rollout.WorldModelRolloutLoop, or to have WorldModelRolloutMixin as its first base"
         )
-        if problem and self._wm.active:
+        if not problem:
+            return [Origin.unpack(values) for values in metrics.facts.origins]
+        if self._wm.active:
             raise UserError(problem)
-        spans = []
-        if problem:
-            self._wm_warn_once("spans", f"environment tokens of a sample are not measured (coeff is 0): {problem}")
-        else:
-            origins = [Origin.unpack(values) for values in metrics.facts.origins]
-            observed = sum(origin.span.end - origin.span.start for origin in origins)
-            tally.environment += observed
-            tally.unanswered += 0 if observed else metrics.facts.calls
-            dropped = self._wm.zero_variance_groups != "keep" and metrics.facts.without_variance
-            spans = weigh(origins, self._wm, dropped=dropped, tally=tally)
-        weights, tool_ids = token_weights([spans], length, self._wm_tools)
-        return weights[0], tool_ids[0].long()  # gloo and NCCL send no int16
+        self._wm_warn_once("spans", f"environment tokens of a sample are not measured (coeff is 0): {problem}")
+        return []
 
     # -- the count and the loss -------------------------------------------------------------------------------------------------
 
     def _prepare_inputs(self, inputs: Any) -> Any:
         inputs = super()._prepare_inputs(inputs)
-        if self._wm is None or not self.model.training:
+        if not self._wm or not self.model.training:
             return inputs
         return {**inputs, "wm_num_tokens": self._wm_num_tokens()}
 
     def _wm_count_window(self) -> torch.Tensor:
-        total = torch.zeros(3, dtype=torch.int64, device=self.accelerator.device)
+        total = torch.zeros(len(self._wm), 3, dtype=torch.int64)
         for batch in self._wm_window.batches:
-            weights, environment = batch["wm_weights"], int(batch["wm_environment"].sum())
-            counted = count_tokens(weights, torch.ones(environment), self._wm)
-            total += torch.tensor([int(counted), int(torch.count_nonzero(weights)), environment]).to(total.device)
-        return total
+            environment = int(batch["wm_environment"].sum())
+            for place, (name, objective) in enumerate(self._wm.items()):
+                weights = batch[column(WEIGHTS, name)]
+                counted = objective.count(weights, torch.ones(environment))
+                total[place] += torch.tensor([int(counted), int(torch.count_nonzero(weights)), environment])
+        return total.to(self.accelerator.device)
 
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> torch.Tensor:
-        if self._wm is None or not self.model.training:
+        if not self._wm or not self.model.training:
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         outputs = []
 
@@ -211,12 +219,13 @@ class WorldModelAsyncGRPOTrainer(TermMixin, AsyncGRPOTrainer):
         present = inputs["wm_index"] >= 0
         logps = outputs[0].log_probs.flatten()[inputs["wm_index"][present]]
         columns = {
-            "wm_weights": inputs["wm_weights"][present].unsqueeze(0),
-            "wm_tool_ids": inputs["wm_tool_ids"][present].unsqueeze(0),
-            "wm_masked": torch.zeros(1, device=logps.device),  # the host masks no completions
-            "advantages": inputs["advantages"],
+            column(base, name): inputs[column(base, name)][present].unsqueeze(0)
+            for base in (WEIGHTS, TOOL_IDS)
+            for name in self._wm
         }
-        return self._wm_add(loss, logps.unsqueeze(0), columns, inputs["wm_num_tokens"])
+        columns |= {name: inputs[name] for name in ("wm_num_tokens", "advantages")}
+        columns["wm_masked"] = torch.zeros(1, device=logps.device)  # the host masks no completions
+        return self._wm_add(loss, logps.unsqueeze(0), columns)
 
 
 def _put_loop(worker: Any) -> None:
@@ -236,30 +245,29 @@ def _put_loop(worker: Any) -> None:
     worker._loop_cls = WorldModelRolloutLoop
 
 
-def _terms(row: Any, weighed: list[tuple[torch.Tensor, torch.Tensor]]) -> dict[str, torch.Tensor]:
+def _terms(row: Any, columns: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """The environment's tokens of a packed row, by the host's own packing: they take the place of the trained ones.
 
     Args:
         row: the host's `TreeRow`.
-        weighed: for each of its samples (T,) weights and numbers of tools.
+        columns: of the objectives, (samples, T) each.
 
     Returns:
         labels: (N,) the token that each position of the row predicts, -100 = none of the environment's that counts.
-        wm_index, wm_weights, wm_tool_ids: (M,) the position that predicts each of these tokens, its weight and tool.
+        wm_index, and each of the columns: (M,) the position that predicts each of these tokens, and its values.
     """
     samples = row.samples
-    row.samples = [
-        {**sample, "completion_mask": weights != 0} for sample, (weights, _) in zip(samples, weighed, strict=True)
-    ]
+    weights = [values for name, values in columns.items() if name.startswith(WEIGHTS)]
+    selected = torch.stack(weights).ne(0).any(dim=0)
+    masks = [selected[place, : len(sample["input_ids"])] for place, sample in enumerate(samples)]
+    row.samples = [{**sample, "completion_mask": mask} for sample, mask in zip(samples, masks, strict=True)]
     try:
         packed = row.pack()
     finally:
         row.samples = samples
-    # nothing predicts the first token of a row
-    counted = [(weights[1:], tool_ids[1:], weights[1:] != 0) for weights, tool_ids in weighed]
+    selected[:, 0] = False  # nothing predicts the first token of a row
     return {
         "labels": packed["shift_labels"],
         "wm_index": packed["token_index"],
-        "wm_weights": torch.cat([weights[here] for weights, _, here in counted]),
-        "wm_tool_ids": torch.cat([tool_ids[here] for _, tool_ids, here in counted]),
+        **{name: values[selected] for name, values in columns.items()},
     }

@@ -1,4 +1,4 @@
-"""What of ours is in TRL's checkpoints, beside the model."""
+"""Callbacks that save our state in TRL's checkpoints, beside the model."""
 
 import logging
 from collections.abc import Callable
@@ -6,69 +6,38 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from wm_plugin.hosting.annealing import Strength, TurnBudget
-from wm_plugin.objectives.guard import Guard
-
 logger = logging.getLogger(__name__)
 
-# in trainer_state.json, among the states of callbacks
+# Keys in trainer_state.json, among the states of callbacks.
 KEY = "wm_turn_budget"
 GUARD_KEY = "wm_guard"
 STRENGTH_KEY = "wm_control"
 
 
-class TurnBudgetCallback(TrainerCallback):
-    """Keeps a turn budget in `trainer_state.json`, which is written with each checkpoint, and goes on from there."""
+class StateCallback(TrainerCallback):
+    """Keeps an object's state in `trainer_state.json`, which is written with each checkpoint, and loads it on resume.
 
-    def __init__(self, budget: TurnBudget) -> None:
-        self.budget = budget
+    Args:
+        kept: has `state_dict`, and `load_state_dict`, which returns False for the state of other settings.
+        name: what a warning calls it.
+        otherwise: what becomes of it without a state, for a warning; a format that may use the object: `starts at {0.turns}`.
+    """
 
-    def on_train_begin(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
-        saved = (state.stateful_callbacks or {}).get(KEY)
-        if saved is None:
-            if state.global_step:
-                logger.warning("the checkpoint has no turn budget: it starts at %d", self.budget.turns)
-        elif not self.budget.load_state_dict(saved):
-            logger.warning("the checkpoint's turn budget has other settings: it starts at %d", self.budget.turns)
-
-    def on_step_end(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
-        state.stateful_callbacks[KEY] = self.budget.state_dict()
-
-
-class StrengthCallback(TrainerCallback):
-    """Keeps the factor of a control's curriculum in `trainer_state.json`, and goes on from there."""
-
-    def __init__(self, strength: Strength) -> None:
-        self.strength = strength
+    def __init__(self, key: str, kept: Any, name: str, otherwise: str) -> None:
+        self.key, self.kept, self._name, self._otherwise = key, kept, name, otherwise
 
     def on_train_begin(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
-        saved = (state.stateful_callbacks or {}).get(STRENGTH_KEY)
-        if not self.strength.load_state_dict(saved or {}) and state.global_step:
-            has = "has no curriculum of the control" if saved is None else "has another curriculum of the control"
-            logger.warning("the checkpoint %s: it starts at %g", has, self.strength.value)
-
-    def on_step_end(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
-        state.stateful_callbacks[STRENGTH_KEY] = self.strength.state_dict()
-
-
-class GuardCallback(TrainerCallback):
-    """Keeps a guard in `trainer_state.json`, and goes on from there."""
-
-    def __init__(self, guard: Guard) -> None:
-        self.guard = guard
-
-    def on_train_begin(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
-        saved = (state.stateful_callbacks or {}).get(GUARD_KEY)
-        if not self.guard.load_state_dict(saved) and state.global_step:
-            has = "has no guard" if saved is None else "has a guard of other settings"
-            logger.warning("the checkpoint %s: it starts anew", has)
+        saved = (state.stateful_callbacks or {}).get(self.key)
+        if not self.kept.load_state_dict(saved or {}) and state.global_step:
+            has = f"no {self._name}" if saved is None else f"a {self._name} of other settings"
+            logger.warning("the checkpoint has %s: it %s", has, self._otherwise.format(self.kept))
 
     def on_step_end(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
         self.keep(state)
 
     def keep(self, state: Any) -> None:
-        """Put the guard's state into the trainer's, which is written with each checkpoint."""
-        state.stateful_callbacks[GUARD_KEY] = self.guard.state_dict()
+        """Put the state into the trainer's, which is written with each checkpoint."""
+        state.stateful_callbacks[self.key] = self.kept.state_dict()
 
 
 class EndCallback(TrainerCallback):

@@ -17,7 +17,6 @@ from wm_plugin.data.json_values import DEEPEST, too_deep
 from wm_plugin.data.turn_texts import categories
 from wm_plugin.hosting.episode import EpisodePort
 from wm_plugin.hosting.world import tool_methods
-from wm_plugin.objectives.echo import EchoConfig
 from wm_plugin.objectives.weigh import origins_of_tokens
 from wm_plugin.tokens.message import Message
 from wm_plugin.tokens.spans import (
@@ -257,7 +256,8 @@ class Rollouts:
         locator: ContentLocator,
         full_block: Callable[[list[Message]], list[int]],
         decode: Decode,
-        config: EchoConfig,
+        *,
+        categorize: bool,
     ) -> dict[int, list[Origin]]:
         """For each completion in `tool_masks`, the environment's spans in it and what is known of each.
 
@@ -266,7 +266,7 @@ class Rollouts:
             columns: every completion's extra columns; `env_spans` among them wins over tool messages.
             full_block: tool messages -> the tokens that the host would append for them.
             decode: token ids -> text, without special tokens.
-            config: `turn_information` asks for the category of each turn.
+            categorize: whether the category of each turn is wanted.
 
         Raises:
             SpanError: the tokens cannot be told apart.
@@ -286,7 +286,7 @@ class Rollouts:
                 spans = [Span(start, end, "environment", None, True) for start, end in runs]
             if spans is not None:
                 ids = self.completion_ids[row]
-                origins[row] = origins_of_tokens(spans, ids, tool_mask, decode, config, endings[row])
+                origins[row] = origins_of_tokens(spans, ids, tool_mask, decode, endings[row], categorize=categorize)
                 continue
             if len(groups) == len(runs) + 1 and _compat.cut_results_keep_their_message():
                 groups.pop()  # the last result was cut away whole
@@ -309,7 +309,7 @@ class Rollouts:
         for block, ranges, (row, start, turn, results) in zip(blocks, locator.locate(blocks), places, strict=True):
             failed = [self.calls.failed(row, message) for message in results]
             kinds: Sequence[str | None] = [None] * len(results)
-            if config.turn_information:
+            if categorize:
                 kinds = categories(turn or {}, results)
             how, mine = endings[row], origins[row]
             mine += [

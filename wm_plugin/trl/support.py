@@ -18,11 +18,12 @@ from trl import GRPOTrainer
 from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.hosting import hooks
 from wm_plugin.hosting.annealing import Strength, TurnBudget
+from wm_plugin.hosting.config import check_tool_names
 from wm_plugin.hosting.hooks import Hook
 from wm_plugin.hosting.tags import takes_tags
 from wm_plugin.hosting.world import layers_of, missing_columns, tool_names
-from wm_plugin.objectives import EchoConfig
 from wm_plugin.objectives.guard import GuardConfig
+from wm_plugin.objectives.run import Objectives
 from wm_plugin.tokens.tokenizer import is_missing_folder
 from wm_plugin.trl import _compat
 from wm_plugin.trl.config import WorldModelGRPOConfig
@@ -257,7 +258,7 @@ def has_tokens(trainer: Any) -> bool:
     return bool(trainer.tools) or trainer.rollout_func is not None
 
 
-def check(trainer: Any, config: EchoConfig) -> None:
+def check(trainer: Any, objectives: Objectives) -> None:
     """Refuse what is not known to be exact.
 
     Raises:
@@ -271,7 +272,7 @@ def check(trainer: Any, config: EchoConfig) -> None:
             f"use_liger_kernel on trl {trl.__version__} computes no per-token log-probabilities; "
             f"write use_liger_kernel: false, or install trl>={_compat.LIGER_WITH_LOGPS}"
         )
-    _check_likelihood(trainer, config)
+    _check_likelihood(trainer, objectives)
     if not has_tokens(trainer):
         raise UserError(
             "no environment tokens can occur: pass environment_factory, tools or a rollout_func (with env_mask) to the trainer, "
@@ -285,15 +286,16 @@ def check(trainer: Any, config: EchoConfig) -> None:
             "make one a multiple of the other"
         )
     if trainer.rollout_func is None:
-        _check_tools({tool.__name__ for tool in trainer.tools}, config)
+        _check_tools({tool.__name__ for tool in trainer.tools}, objectives)
     _check_columns(trainer)
-    if config.refills:
+    if objectives.refills:
         _check_refill(trainer)
-    if isinstance(config.guard, GuardConfig) and config.active:
-        _check_guard(trainer, config.guard)
+    for one in objectives.values():
+        if isinstance(one.guard, GuardConfig) and one.active:
+            _check_guard(trainer, one.guard)
 
 
-def check_async(trainer: Any, config: EchoConfig, tools: set[str], worker: Any) -> None:
+def check_async(trainer: Any, objectives: Objectives, tools: set[str], worker: Any) -> None:
     """The same on the asynchronous trainer.
 
     Args:
@@ -303,13 +305,13 @@ def check_async(trainer: Any, config: EchoConfig, tools: set[str], worker: Any) 
     Raises:
         UserError: one line with the reason and the way out.
     """
-    _check_likelihood(trainer, config)
-    if config.refills:
+    _check_likelihood(trainer, objectives)
+    if objectives.refills:
         raise UserError(
             "zero_variance_groups refill asks for further rollouts of the policy that is trained, and those of AsyncGRPOTrainer "
             "come from a queue; write zero_variance_groups: drop"
         )
-    if config.guard is not None and config.active:
+    if any(one.guard is not None and one.active for one in objectives.values()):
         raise UserError(
             "guard watches evaluations, and AsyncGRPOTrainer has none; leave it out, or use WorldModelGRPOTrainer"
         )
@@ -318,8 +320,8 @@ def check_async(trainer: Any, config: EchoConfig, tools: set[str], worker: Any) 
             "no environment tokens can occur: pass environment_factory or tools to the trainer, or use coeff 0"
         )
     if tools:
-        _check_tools(tools, config)
-    if not config.active and trainer.accelerator.device.type != "cpu":
+        _check_tools(tools, objectives)
+    if not objectives.active and trainer.accelerator.device.type != "cpu":
         raise UserError(
             f"on {trainer.accelerator.device.type} AsyncGRPOTrainer computes the log-probabilities of the tokens alone that it "
             "trains on"
@@ -350,12 +352,12 @@ def names_of_tools(tools: list[Any] | None, environments: Any) -> set[str]:
     return names
 
 
-def _check_likelihood(trainer: Any, config: EchoConfig) -> None:
+def _check_likelihood(trainer: Any, objectives: Objectives) -> None:
     """What every trainer of TRL's must be for the tokens, their log-probabilities and their number to be known."""
     args = trainer.args
     if problem := SUPPORTED.problem(trl.__version__):
         raise UserError(problem)
-    if args.temperature != 1.0 and not config.tempered:
+    if args.temperature != 1.0 and not all(one.tempered for one in objectives.values()):
         raise UserError(
             f"temperature is {args.temperature}: the trainer's log-probabilities are divided by it and are not the model's; "
             "write temperature: 1.0, or echo_tempered: true (EchoConfig(tempered=True)) for the tempered likelihood"
@@ -384,10 +386,9 @@ def _check_parallelism(accelerator: Any) -> None:
         )
 
 
-def _check_tools(known: set[str], config: EchoConfig) -> None:
-    for name in config.tool_names or ():
-        if name not in known:
-            raise UserError(f"echo_tools: there is no tool {name!r}{nearest(name, known)}")
+def _check_tools(known: set[str], objectives: Objectives) -> None:
+    for one in objectives.values():
+        check_tool_names(one.tool_names, known, "echo_tools")
 
 
 def _check_refill(trainer: Any) -> None:

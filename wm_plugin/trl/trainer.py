@@ -31,15 +31,16 @@ from wm_plugin.hosting.episode import EpisodePort, end_together
 from wm_plugin.hosting.figures import summary
 from wm_plugin.hosting.tags import REMINDER, TOOL, begins_to_think
 from wm_plugin.hosting.world import resets
-from wm_plugin.objectives.echo import EchoConfig, count_tokens
-from wm_plugin.objectives.empty_batches import EmptyBatchMonitor, Tally
+from wm_plugin.objectives.base import Objective
+from wm_plugin.objectives.empty_batches import Tally
 from wm_plugin.objectives.metrics import learn_tools
-from wm_plugin.objectives.weigh import weigh, without_variance
+from wm_plugin.objectives.run import WEIGHTS, RunObjective, column
+from wm_plugin.objectives.weigh import without_variance
 from wm_plugin.rewards.empty import EmptyRewardMonitor
 from wm_plugin.tokens.chat import Chat, make_locator
-from wm_plugin.tokens.spans import SPAN_FIELD, ContentLocator, Ending, SpanError, ToolBlock, token_weights
+from wm_plugin.tokens.spans import SPAN_FIELD, ContentLocator, Ending, Origin, SpanError, ToolBlock
 from wm_plugin.trl import _compat, optimizers, sharding, support, tags
-from wm_plugin.trl.callbacks import EndCallback, StrengthCallback, TurnBudgetCallback
+from wm_plugin.trl.callbacks import KEY, STRENGTH_KEY, EndCallback, StateCallback
 from wm_plugin.trl.config import WorldModelGRPOConfig
 from wm_plugin.trl.refill import Prompts, groups_to_sample, join, move, split
 from wm_plugin.trl.rewards import check_truth
@@ -78,7 +79,7 @@ class WorldModelMixin(TermMixin, _Host):
     def __init__(
         self,
         *args: Any,
-        world_model: EchoConfig | None = None,
+        world_model: Objective | None = None,
         turn_budget: TurnBudget | None = None,
         **kwargs: Any,
     ) -> None:
@@ -91,7 +92,7 @@ class WorldModelMixin(TermMixin, _Host):
         support.check_rows(self.train_dataset, self.eval_dataset, environments=_compat.has_environments(self))
         check_truth(self.reward_funcs, self.train_dataset, warns=self.accelerator.is_main_process)
         optimizers.put(self)
-        config = resolve(world_model, self.args)
+        objectives = resolve(world_model, self.args)
         problem = support.hooks_problem()
         self._wm_hooked = problem is None  # else every override leaves the host alone
         self._wm_ahead = (
@@ -100,20 +101,21 @@ class WorldModelMixin(TermMixin, _Host):
             else {}
         )
         if problem:
-            if turn_budget is not None or self._wm_ahead or (config is not None and config.active):
+            if turn_budget is not None or self._wm_ahead or objectives.active:
                 raise UserError(problem)
             logger.warning("episodes and environment tokens are not measured: %s", problem)
             return
         self._wm_budget = support.check_turn_budget(self, turn_budget)
         if self._wm_budget is not None:
-            self.add_callback(TurnBudgetCallback(self._wm_budget))
+            self.add_callback(StateCallback(KEY, self._wm_budget, "turn budget", "starts at {0.turns}"))
         if self._wm_ahead:
             from wm_plugin.trl import look_ahead
 
             look_ahead.check(self, self._wm_ahead)
         self._wm_strength = support.check_control(self)
         if self._wm_strength is not None:
-            self.add_callback(StrengthCallback(self._wm_strength))
+            starts = "starts at {0.value:g}"
+            self.add_callback(StateCallback(STRENGTH_KEY, self._wm_strength, "curriculum of the control", starts))
         end_ids = self.model.generation_config.eos_token_id
         self._wm_end_ids = {
             self.processing_class.eos_token_id,
@@ -124,24 +126,24 @@ class WorldModelMixin(TermMixin, _Host):
             self._answer_in_tags()
         if self.args.log_completions and self.accelerator.is_main_process:
             self._describe_dump()
-        watch = config or EchoConfig(0.0)
+        watch = next(iter(objectives.values()), Objective())
         self._wm_reward_silence = EmptyRewardMonitor(stop=watch.on_silence == "stop", batches=watch.silent_batches)
         self.add_callback(EndCallback(self._wm_end))
         self._wm_say(nothing_asked(world_model, self.args, self.reward_funcs))
-        if config is None or not (config.active or config.refills or support.has_tokens(self)):
+        if not objectives or not (objectives.active or objectives.refills or support.has_tokens(self)):
             return
         try:
-            support.check(self, config)
+            support.check(self, objectives)
             self._wm_locator = self._make_locator()
-            silence = EmptyBatchMonitor(config, limit="max_completion_length")
+            running = self._wm_make_running(objectives, {tool.__name__ for tool in self.tools})
         except (UserError, SpanError) as error:
-            if config.active or config.refills:
+            if objectives.active or objectives.refills:
                 raise
             logger.warning("environment tokens are not measured (coeff is 0): %s", error)
             return
-        self._wm_start(config, silence, sorted(config.tool_names or {tool.__name__ for tool in self.tools}))
+        self._wm_start(objectives, running)
         self._wm_logps: list[torch.Tensor] | None = None  # a list while the host computes a loss
-        if config.refills:
+        if objectives.refills:
             self._wm_prompts = Prompts(len(self.train_dataset), self.args.seed)
 
     def _describe_dump(self) -> None:
@@ -152,8 +154,7 @@ class WorldModelMixin(TermMixin, _Host):
         save(os.path.join(self.args.output_dir, "completions"), schemas, rewards)
 
     def _wm_end(self) -> None:
-        if self._wm is not None:
-            super()._wm_end()
+        super()._wm_end()
         self._wm_say(self._wm_reward_silence.at_end())
 
     def _answer_in_tags(self) -> None:
@@ -171,15 +172,13 @@ class WorldModelMixin(TermMixin, _Host):
     # -- rollouts: a weight for every token ------------------------------------------------------------------------------------
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        if self._wm is not None and id(inputs) in self._wm_window.generated:
+        if self._wm and id(inputs) in self._wm_window.generated:
             return self._wm_window.generated.pop(id(inputs))
         if not self._wm_hooked:
             return super()._generate_and_score_completions(inputs)
         self._wm_episodes: list[dict[str, float]] = []  # of this rank
-        if self._wm is not None and self._wm.refills and self.model.training:
-            output = self._refilled(inputs)
-        else:
-            output = self._generate_once(inputs)
+        refill = self._wm.refills and self.model.training
+        output = self._refilled(inputs) if refill else self._generate_once(inputs)
         if self.environments:
             self._log_episodes()
         return output
@@ -202,12 +201,12 @@ class WorldModelMixin(TermMixin, _Host):
             self._wm_say(self._wm_reward_silence.record(metrics))
         if self.environments:
             self._wm_episodes += self._episodes(output.get("tool_mask"))
-        if self._wm is not None:
+        if self._wm:
             output.update(self._environment_columns(inputs, output))
         return output
 
     def _tool_call_loop(self, *args: Any, **kwargs: Any) -> Any:
-        if not self._wm_hooked or (not self.environments and (self._wm is None or self._wm.include_errors)):
+        if not self._wm_hooked or (not self.environments and all(one.include_errors for one in self._wm.values())):
             return super()._tool_call_loop(*args, **kwargs)
         tools = self._sync_tool_dicts, self._async_tool_dicts
         rollouts, ports = self._wm_rollouts, [EpisodePort(environment) for environment in self.environments or ()]
@@ -257,7 +256,7 @@ class WorldModelMixin(TermMixin, _Host):
         _compat.log_environments(self, COLUMN, inputs)
         self._wm_rollouts.completions = completions
         self._wm_rollouts.completion_ids = completion_ids_list
-        if self._wm is not None:
+        if self._wm:
             totals = (rewards * self.reward_weights.to(rewards.device)).nansum(dim=1)  # of all ranks
             totals[rewards.isnan().all(dim=1)] = torch.nan
             groups = [row // self._wm_rollouts.group_size for row in range(len(totals))]
@@ -300,7 +299,7 @@ class WorldModelMixin(TermMixin, _Host):
             places = dict(zip(groups, missing, strict=False))
             move(rows, further, places, group_size=self.num_generations, rank=rank, gather=gather_object)
             missing, replaced = missing[len(places) :], replaced + len(places)
-        prefix = self._wm_meters["train"].prefix
+        prefix = next(one.prefix for one in self._wm_running if one.objective.refills)
         for name, value in {"prompts": sampled, "without_advantage": without, "unfilled": len(missing)}.items():
             self._metrics["train"][f"{prefix}/refill/{name}"].append(float(value))
         if missing:
@@ -331,54 +330,45 @@ class WorldModelMixin(TermMixin, _Host):
             rollouts = zip(self._wm_rollouts.completions, present, observed, strict=True)
             tally.unanswered = sum(len(called(completion)) for completion, here, some in rollouts if here and not some)
         try:
-            rows = self._weighted_spans(inputs, output.get("tool_mask"), present, tally)
+            rows = self._origins(inputs, output.get("tool_mask"), present)
         except (SpanError, UserError) as error:
             if self._wm.active:
                 raise
             self._wm_warn_once("spans", f"environment tokens of a batch are not measured (coeff is 0): {error}")
             rows = [[] for _ in inputs]
-        if self.rollout_func is not None and self._wm.tool_names is None:
-            self._learn_tool_names(rows)
-        if self.model.training:
-            self._wm_tallies.append(tally)
-        weights, tool_ids = token_weights(rows, mask.size(1), self._wm_tools)
-        return {
-            "wm_weights": weights.to(mask.device) * mask,
-            "wm_tool_ids": tool_ids.to(mask.device) * mask.to(torch.int16),
-            # a 0-d tensor would be repeated in every micro-batch of the generation batch
-            "wm_masked": torch.tensor(masked, dtype=torch.float32, device=mask.device),
-        }
+        # a 0-d tensor would be repeated in every micro-batch of the generation batch
+        columns = {"wm_masked": torch.tensor(masked, dtype=torch.float32, device=mask.device)}
+        for one in self._wm_running:
+            spans = one.weigh(rows, self._wm_rollouts.without_variance, tally, held_out=not self.model.training)
+            if self.rollout_func is not None and one.objective.tool_names is None:
+                self._learn_tool_names(one, spans)
+            for name, values in one.columns(spans, mask.size(1)).items():
+                columns[name] = values.to(mask.device) * mask.to(values.dtype)
+        return columns
 
-    def _weighted_spans(
-        self, inputs: list[dict[str, Any]], tool_mask: Any, present: list[bool], tally: Tally
-    ) -> list[list]:
-        """For each completion, the environment's spans and the weight of each."""
-        config, rollouts = self._wm, self._wm_rollouts
+    def _origins(self, inputs: list[dict[str, Any]], tool_mask: Any, present: list[bool]) -> list[list[Origin]]:
+        """Return the environment's spans of each completion and what is known of them."""
+        rollouts = self._wm_rollouts
         if tool_mask is None and any(SPAN_FIELD in row for row in inputs):
             raise UserError(
                 f"rollout_func returns {SPAN_FIELD!r} but no env_mask: TRL would train on the environment's tokens"
             )
-        rows: list[list] = [[] for _ in inputs]
         if tool_mask is None:
-            return rows
+            return [[] for _ in inputs]
         tool_mask = tool_mask.cpu().numpy()  # whose rows are taken fifty times faster
-        tool_masks = {
-            row: tool_mask[row, : len(ids)] for row, ids in enumerate(rollouts.completion_ids) if present[row]
-        }
+        masks = {row: tool_mask[row, : len(ids)] for row, ids in enumerate(rollouts.completion_ids) if present[row]}
         decode = partial(self.processing_class.decode, skip_special_tokens=True)
-        full_block = self._get_tool_suffix_ids
-        for row, origins in rollouts.origins(tool_masks, inputs, self._wm_locator, full_block, decode, config).items():
-            # held-out figures are of all rollouts
-            dropped = self.model.training and config.zero_variance_groups != "keep" and rollouts.without_variance[row]
-            rows[row] = weigh(origins, config, dropped=dropped, tally=tally)
-        return rows
+        found = rollouts.origins(
+            masks, inputs, self._wm_locator, self._get_tool_suffix_ids, decode, categorize=self._wm.categorize
+        )
+        return [found.get(row, []) for row in range(len(inputs))]
 
-    def _learn_tool_names(self, rows: list[list]) -> None:
-        """A rollout_func's tools are only known from its spans. Every rank must number them alike."""
+    def _learn_tool_names(self, one: RunObjective, rows: list[list]) -> None:
+        """Learn a rollout_func's tools, which are only known from its spans. Every rank must number them alike."""
         from accelerate.utils import gather_object
 
         names = {span.tool for spans in rows for span, _ in spans if span.tool is not None}
-        self._wm_tools = learn_tools(self._wm_tools, gather_object(sorted(names)))
+        one.tools = learn_tools(one.tools, gather_object(sorted(names)))
 
     def _make_locator(self) -> ContentLocator:
         reminder = None if self._wm_tags is None else REMINDER
@@ -396,11 +386,11 @@ class WorldModelMixin(TermMixin, _Host):
 
     def _prepare_inputs(self, generation_batch: Any) -> dict[str, Any]:
         inputs = super()._prepare_inputs(generation_batch)
-        if self._wm is None:
+        if not self._wm:
             return inputs
-        if not self.model.training:
-            return {**inputs, "wm_num_tokens": self.accelerator.reduce(self._count(inputs), reduction="sum")[0]}
-        return {**inputs, "wm_num_tokens": self._wm_num_tokens()}
+        if self.model.training:
+            return {**inputs, "wm_num_tokens": self._wm_num_tokens()}
+        return {**inputs, "wm_num_tokens": self.accelerator.reduce(self._count(inputs), reduction="sum")[:, 0]}
 
     def _environment_mask(self, inputs: dict[str, Any]) -> torch.Tensor:
         """(B, T), 1 = an environment token that is neither padding nor of a completion that the host masks."""
@@ -408,17 +398,23 @@ class WorldModelMixin(TermMixin, _Host):
         return mask * (1 - inputs["tool_mask"]) if "tool_mask" in inputs else torch.zeros_like(mask)
 
     def _count(self, inputs: dict[str, Any]) -> torch.Tensor:
-        """(3,) What a batch adds to N, its selected tokens and its environment tokens."""
-        environment, weights = self._environment_mask(inputs), inputs["wm_weights"]
-        counts = count_tokens(weights, environment, self._wm), torch.count_nonzero(weights), environment.sum()
-        return torch.stack([count.to(torch.int64) for count in counts])
+        """Return (K, 3): what a batch adds to N of each objective, its selected tokens and its environment tokens."""
+        environment = self._environment_mask(inputs)
+        counts = []
+        for name, objective in self._wm.items():
+            weights = inputs[column(WEIGHTS, name)]
+            counts += [objective.count(weights, environment), torch.count_nonzero(weights), environment.sum()]
+        return torch.stack([count.to(torch.int64) for count in counts]).view(-1, 3)
 
     def _wm_count_window(self) -> torch.Tensor:
-        """This rank's share of what `_count` counts. Generation batches that the window has yet to reach are generated now: the
-        policy does not change within a window, so these are the completions that the host would generate later."""
+        """Return this rank's share of what `_count` counts.
+
+        Generation batches that the window has yet to reach are generated now: the policy does not change within a window, so
+        these are the completions that the host would generate later.
+        """
         per_generation = self.args.steps_per_generation
         every = per_generation * self.num_iterations
-        total = torch.zeros(3, dtype=torch.int64, device=self.accelerator.device)
+        total = torch.zeros(len(self._wm), 3, dtype=torch.int64, device=self.accelerator.device)
         for offset, raw in enumerate(self._wm_window.batches):
             step = self._step + offset
             if step // every == self._step // every:
@@ -433,14 +429,14 @@ class WorldModelMixin(TermMixin, _Host):
 
     def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
         result = super()._get_per_token_logps_and_entropies(*args, **kwargs)
-        if self._wm is not None and self._wm_logps is not None:
+        if self._wm and self._wm_logps is not None:
             self._wm_logps.append(result[0])
         return result
 
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> torch.Tensor:
-        if self._wm is None:
+        if not self._wm:
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         self._wm_logps = []
         try:
@@ -453,7 +449,7 @@ class WorldModelMixin(TermMixin, _Host):
                 f"the policy loss computed per-token log-probabilities {len(captured)} times instead of once; "
                 "which of them the world-model term should use is not known"
             )
-        return self._wm_add(loss, captured[0], inputs, inputs["wm_num_tokens"])
+        return self._wm_add(loss, captured[0], inputs)
 
     # -- the metrics ------------------------------------------------------------------------------------------------------------
 
@@ -467,9 +463,8 @@ class WorldModelMixin(TermMixin, _Host):
         if of_the_run:
             self._wm_held_out = {}
         figures = super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
-        if of_the_run and self._wm_guard is not None:
-            self._wm_say(self._wm_guard.guard.after_evaluation(self.state.global_step, self._wm_held_out))
-            self._wm_guard.keep(self.state)  # a checkpoint of this step is written next
+        if of_the_run:
+            self._wm_after_evaluation()
         return figures
 
     def _episodes(self, tool_mask: torch.Tensor | None) -> list[dict[str, float]]:

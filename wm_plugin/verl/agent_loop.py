@@ -255,7 +255,7 @@ class WorldModelLoopMixin(_Host):
                     ids=list(merged.token_ids[len(merged.token_ids) - count :]),
                     messages=messages,
                     failed=[call.failed for call in calls],
-                    categories=categories(self._plain(turn), messages) if self._wm.objective.turn_information else None,
+                    categories=categories(self._plain(turn), messages) if self._wm.objectives.categorize else None,
                 )
             )
         return state
@@ -280,18 +280,19 @@ class WorldModelLoopMixin(_Host):
         known = {name for environment in self._wm.classes().values() for name in tool_names(environment)} or set(
             self.tools
         )
-        check_tool_names(self._wm.objective.tool_names, known, "wm.tools")
+        for one in self._wm.objectives.values():
+            check_tool_names(one.tool_names, known, "wm.tools")
         return sorted(known)
 
     def _origins(self, output: Any) -> list[Origin]:
         """The environment's spans in the response and what is known of each, for the trainer to weigh."""
-        config = self._wm.objective
+        reads_messages = any(one.select for one in self._wm.objectives.values())
         reminder = REMINDER if self._takes_tags() else None
         locator = make_locator(self.continuous_token_builder, self.tool_schemas, reminder)
         how = self._ending(output)
         return [
             # only `select` reads the message, which may be long
-            origin._replace(ending=how, message=origin.message if config.select else None)
+            origin._replace(ending=how, message=origin.message if reads_messages else None)
             for origin in locate(self._wm_blocks, output.response_mask, locator)
         ]
 

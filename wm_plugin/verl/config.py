@@ -8,7 +8,7 @@ from pydantic import model_validator
 
 from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.hosting.config import WRAPPERS, RunConfig
-from wm_plugin.objectives import EchoConfig
+from wm_plugin.objectives import OBJECTIVES
 from wm_plugin.options import Number, Whole, option
 from wm_plugin.verl.names import SEARCH_PATH
 
@@ -49,7 +49,7 @@ class WorldModelConfig(RunConfig):
     @property
     def measures_validation(self) -> bool:
         """Whether validations measure environment tokens."""
-        return self.validation_nll or self.objective.guard is not None
+        return self.validation_nll or any(one.guard is not None for one in self.objectives.values())
 
     @property
     def first_turns(self) -> int | None:
@@ -76,17 +76,19 @@ def read_config(config: Any) -> WorldModelConfig:
         raise UserError(f"wm is {shown(values)}; write fields, e.g. wm.coeff=0.05")
     if {"alpha", "coeff"} <= values.keys():
         raise UserError("wm.alpha is another name of wm.coeff, which the group +wm=echo sets; write wm.coeff alone")
+    values = dict(values)
+    kind = OBJECTIVES.get(str(values.pop("objective", "echo")))
     objective: dict[Any, Any] = {}
     run: dict[Any, Any] = {}
     for key, value in values.items():
-        if key in EchoConfig.model_fields or key in EchoConfig.aliases:
+        if key in kind.model_fields or key in kind.aliases:
             objective[key] = value
-        elif key in WorldModelConfig.model_fields and key != "objective":
+        elif key in WorldModelConfig.model_fields:
             run[key] = value
         elif key not in REWARD_KEYS:
-            known = {*EchoConfig.model_fields, *EchoConfig.aliases, *WorldModelConfig.model_fields, *REWARD_KEYS}
-            raise UserError(f"wm has no field {key!r}{nearest(key, known - {'objective'})}")
-    made = WorldModelConfig.read({**run, "objective": EchoConfig.read(objective, "wm")}, "wm")
+            known = {*kind.model_fields, *kind.aliases, *WorldModelConfig.model_fields, *REWARD_KEYS}
+            raise UserError(f"wm has no field {key!r}{nearest(key, known)}")
+    made = WorldModelConfig.read({**run, "objective": kind.read(objective, "wm")}, "wm")
     if all(getattr(made, name) == WorldModelConfig.model_fields[name].default for name in WRAPPERS):
         return made
     try:

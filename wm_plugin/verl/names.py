@@ -28,16 +28,17 @@ MAX_TURNS = "wm_max_turns"  # this step's turn budget
 TRAINING = "wm_training"  # this step's factor of a control's rates, 1.0 without a curriculum; validations have none
 
 # Columns of the actor's batch: written by the trainer, read by the workers.
+# Each objective has its own, by its name in the run (see `objectives.run.column`).
 WEIGHTS = "wm_weights"  # (rows, response) float32, 0 = the token does not count
 TOOL_IDS = "wm_tool_ids"  # (rows, response) int16, 0 = not selected, k = the k-th tool
 COUNTS = "wm_counts"  # (rows, 1) int64: what the row adds to N
-COLUMNS = (WEIGHTS, TOOL_IDS, COUNTS)
 
-# Single values that travel with that batch.
+# Single values that travel with that batch, one for each objective.
 COEFF = "wm_coeff"
 NUM_TOOLS = "wm_num_tools"
 NUM_TOKENS = "wm_num_tokens"  # N of the mini-batch, over all ranks; written by the worker
-SILENT = "wm_silent"  # 1.0 if all advantages of the mini-batch are 0; written by the worker
+SENT = (WEIGHTS, TOOL_IDS, COUNTS, COEFF, NUM_TOOLS)  # by the trainer
+SILENT = "wm_silent"  # 1.0 if all advantages of the mini-batch are 0; one value, written by the worker
 
 # Metrics of the workers, which the trainer takes apart.
-SUMS = "wm_sums"  # prefix of the sums behind the figures
+SUMS = "wm_sums"  # prefix of the sums behind an objective's figures

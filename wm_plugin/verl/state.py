@@ -5,26 +5,21 @@ The coefficient is a function of the global step, which verl restores, so that s
 
 import json
 import logging
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from wm_plugin.data.outputs import write_text
 from wm_plugin.errors import UserError
-from wm_plugin.objectives import EchoConfig
+from wm_plugin.objectives import Objective, column
 from wm_plugin.untrusted import loads
 
 logger = logging.getLogger(__name__)
 
 FILE = "wm_state.json"
 _TRACKER = "latest_checkpointed_iteration.txt"  # verl's: the step of the last checkpoint that is complete
-KINDS = {  # of its fields
-    "objective": dict,
-    "tools": list,
-    "max_turns": int | None,
-    "turn_budget": dict | None,
-    "control": dict | None,
-    "guard": dict | None,
-}
+KINDS = {"max_turns": int | None, "turn_budget": dict | None, "control": dict | None}  # of its fields
+OBJECTIVE_KINDS = {"objective": dict, "tools": list, "guard": dict | None}  # of those of each objective
 
 
 def save(folder: str, state: dict[str, Any]) -> None:
@@ -33,7 +28,7 @@ def save(folder: str, state: dict[str, Any]) -> None:
     write_text(Path(folder) / FILE, json.dumps(state, indent=1))
 
 
-def load(folder: str) -> dict[str, Any] | None:
+def load(folder: str, objectives: Iterable[str] = ("",)) -> dict[str, Any] | None:
     """What `save` wrote; None: the checkpoint is of a run without us.
 
     Raises:
@@ -49,8 +44,9 @@ def load(folder: str) -> dict[str, Any] | None:
     if isinstance(state, dict):
         for name in ("guard", "control"):  # earlier releases wrote none
             state.setdefault(name, None)
-    fits = isinstance(state, dict) and KINDS.keys() <= state.keys()
-    if not fits or not all(isinstance(state[name], kind) for name, kind in KINDS.items()):
+    kinds = {column(field, name): kind for field, kind in OBJECTIVE_KINDS.items() for name in objectives} | KINDS
+    fits = isinstance(state, dict) and kinds.keys() <= state.keys()
+    if not fits or not all(isinstance(state[name], kind) for name, kind in kinds.items()):
         raise UserError(
             f"{path}: damaged; resume from another checkpoint, or remove the file to go on without its state"
         )
@@ -88,7 +84,7 @@ def last_whole(folder: str) -> str | None:
     raise damage
 
 
-def describe(config: EchoConfig) -> dict[str, Any]:
+def describe(config: Objective) -> dict[str, Any]:
     """An objective as JSON, to tell after a resume whether it was changed."""
     values = config.model_dump(mode="json", exclude={"select"})
     values["select"] = None if config.select is None else getattr(config.select, "__qualname__", repr(config.select))

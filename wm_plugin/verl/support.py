@@ -217,7 +217,7 @@ def check_config(config: Any) -> WorldModelConfig:
         if problem := _foreign_loop(config):
             raise UserError(f"wm.environment is driven by our agent loop, and {problem}")
         _check_rewards(config, wm)
-    if wm.environment is not None or wm.objective.active:
+    if wm.environment is not None or wm.objectives.active:
         _check_rows_loops(config, wm)
     manager = config.reward.reward_manager
     if config.wm.get("reward") is not None and manager.get("source") != "importlib":
@@ -234,29 +234,30 @@ def check_config(config: Any) -> WorldModelConfig:
     custom = (sampler.get("custom_sampler") or {}).get("path")
     if custom == SAMPLER_MODULE:
         check_filters(config, sampler)
-    if custom and wm.objective.refills:
+    if custom and wm.objectives.refills:
         raise UserError(
             f"wm.zero_variance_groups is refill, by verl's own sampler, and the run has another one ({custom}); add "
             "trainer.v1.sampler.custom_sampler.path=null, or write wm.zero_variance_groups=drop"
         )
     mode = config.trainer.v1.trainer_mode
-    if wm.objective.refills and mode != TRAINER_MODE and mode in TRAINER_MODES.values():
+    if wm.objectives.refills and mode != TRAINER_MODE and mode in TRAINER_MODES.values():
         raise UserError(
             "wm.zero_variance_groups is refill, whose wm.max_refills bounds the further prompts of one step, and in an "
             "asynchronous mode a step trains on prompts of others; write wm.zero_variance_groups=drop, or let verl filter "
             "without a bound (algorithm.filter_groups.enable=true)"
         )
-    if wm.objective.active:
+    if wm.objectives.active:
         if reason := refusal(config, wm):
             raise UserError(reason)
-        if wm.objective.guard is not None and config.trainer.test_freq <= 0:
+        if any(one.guard is not None for one in wm.objectives.values()) and config.trainer.test_freq <= 0:
             raise UserError(
                 f"wm.guard watches validations, and trainer.test_freq is {config.trainer.test_freq}; write trainer.test_freq=10, "
                 "and held-out rows as data.val_files"
             )
         known = _declared_tools(config, wm)
         if known is not None:
-            check_tool_names(wm.objective.tool_names, known, "wm.tools")
+            for one in wm.objectives.values():
+                check_tool_names(one.tool_names, known, "wm.tools")
         silence(config, wm)
     return wm
 
@@ -289,20 +290,21 @@ def silence(config: Any, wm: WorldModelConfig) -> str | None:
     Raises:
         UserError: the run is to stop.
     """
-    if text := config_warning(wm.objective):
-        return text
+    for one in wm.objectives.values():
+        if text := config_warning(one):
+            return text
     ours = config.trainer.v1.trainer_mode in TRAINER_MODES.values()
-    if ours and not (wm.objective.coeff_given or wm.objective.active):
+    if ours and not wm.objectives.written:
         return "wm.coeff is not written: nothing is trained on environment tokens; write wm.coeff=0.05, or 0 if that is meant"
     multi_turn = config.actor_rollout_ref.rollout.multi_turn
     tools = wm.environment or multi_turn.get("tool_config_path") or multi_turn.get("function_tool_path")
-    if not wm.objective.active or tools or _loop_name(config) != AGENT_LOOP:  # another loop may have its own
+    if not wm.objectives.active or tools or _loop_name(config) != AGENT_LOOP:  # another loop may have its own
         return None
     text = (
         "the world-model objective has no token to train on: the run has no tools; write wm.environment=NAME, or "
         "actor_rollout_ref.rollout.multi_turn.function_tool_path=FILE or tool_config_path=FILE"
     )
-    if wm.objective.on_silence == "stop":
+    if any(one.on_silence == "stop" for one in wm.objectives.values()):
         raise UserError(f"{text} (wm.on_silence is stop)")
     return text
 
@@ -388,7 +390,7 @@ def _declared_tools(config: Any, wm: WorldModelConfig) -> set[str] | None:
     from verl.tools.function_tool import load_function_tools_from_path
     from verl.utils.import_utils import resolve_config_path
 
-    if wm.objective.tool_names is None or _loop_name(config) != AGENT_LOOP:
+    if all(one.tool_names is None for one in wm.objectives.values()) or _loop_name(config) != AGENT_LOOP:
         return None
     if wm.environment is not None:
         return {name for environment in wm.classes().values() for name in tool_names(environment)}
@@ -551,7 +553,7 @@ def refusal(config: Any, wm: WorldModelConfig) -> str | None:
             f"subclasses of verl's for {', '.join(TRAINER_MODES)}; write trainer.v1.trainer_mode="
             f"{TRAINER_MODES.get(mode, TRAINER_MODE)}"
         )
-    if rollout.temperature != 1.0 and not wm.objective.tempered:
+    if rollout.temperature != 1.0 and not all(one.tempered for one in wm.objectives.values()):
         return (
             f"rollout.temperature is {rollout.temperature}: the actor's log-probabilities are divided by it and are not the "
             "model's; write actor_rollout_ref.rollout.temperature=1.0, or wm.tempered=true for the tempered likelihood"

@@ -37,19 +37,17 @@ from wm_plugin.hosting.annealing import Strength
 from wm_plugin.hosting.figures import summary
 from wm_plugin.hosting.tags import REMINDER
 from wm_plugin.hosting.world import check_columns, layers_of
-from wm_plugin.objectives import EchoConfig, Span, count_tokens
-from wm_plugin.objectives.empty_batches import EmptyBatchMonitor, Tally
-from wm_plugin.objectives.guard import Guard, GuardConfig
-from wm_plugin.objectives.metrics import EchoMeter, figures, learn_tools, size
-from wm_plugin.objectives.weigh import origins_of_tokens, weigh, without_variance
-from wm_plugin.tokens.spans import SPAN_FIELD, Origin, ending, read_spans, token_weights, zero_runs
+from wm_plugin.objectives.empty_batches import Tally
+from wm_plugin.objectives.metrics import learn_tools, size, token_sums
+from wm_plugin.objectives.run import Objectives, RunObjective, column
+from wm_plugin.objectives.weigh import origins_of_tokens, without_variance
+from wm_plugin.tokens.spans import SPAN_FIELD, Origin, Span, ending, read_spans, zero_runs
 from wm_plugin.verl import dumps, state, support
 from wm_plugin.verl.config import WorldModelConfig
 from wm_plugin.verl.names import (
     AGENT_LOOP,
     AGENT_NAME,
     COEFF,
-    COLUMNS,
     COUNTS,
     ERROR,
     INFO,
@@ -59,7 +57,6 @@ from wm_plugin.verl.names import (
     PROMPT,
     RESULTS,
     SUMS,
-    TOOL_IDS,
     TOOLS,
     TRAINER_MODES,
     TRAINING,
@@ -101,7 +98,7 @@ class WorldModelTrainerMixin(_Host):
     """
 
     _wm_mode: str  # verl's name of the trainer that it is in front of
-    _wm_guard: Guard | None = None
+    _wm_running: list[RunObjective]
     _wm_strength: Strength | None = None  # of the control's curriculum
     _wm_saved = -1  # the step of the last checkpoint
 
@@ -113,13 +110,10 @@ class WorldModelTrainerMixin(_Host):
             logger.warning("environment tokens are not measured (wm.coeff is 0): %s", reason)
         with open_dict(config):
             config.trainer.v1.trainer_mode = self._wm_mode  # verl reads its settings by it
-            if self._wm.objective.refills:
+            if self._wm.objectives.refills:
                 config.algorithm.filter_groups.enable = True
         super().__init__(config)
         rollout = config.actor_rollout_ref.rollout
-        tempered = rollout.temperature != 1.0
-        self._wm_prefix = "echo_tempered" if tempered else "echo"
-        self._wm_tools: list[str] = sorted(self._wm.objective.tool_names or ())  # in the order of their numbers
         self._wm_turn_budget = self._wm.turn_budget
         if self._wm.control is not None and self._wm.control.curriculum is not None:
             self._wm_strength = Strength(self._wm.control.curriculum)
@@ -128,15 +122,15 @@ class WorldModelTrainerMixin(_Host):
         self._wm_replaced = 0  # trajectories of the groups that verl replaced for this step because one of them failed
         self._wm_failed = 0  # and how many of them failed
         self._wm_refilled = 0  # prompts that this step sampled beside those of its batch
-        self._wm_selected = 0  # tokens of this step's batch that count
-        self._wm_tally = Tally()  # what became of its environment tokens
-        self._wm_silence = EmptyBatchMonitor(self._wm.objective, limit="data.max_response_length")
-        for text in filter(None, (self._wm.objective.notice, self._wm_silence.warning)):
-            logger.warning(text)
-        guard = self._wm.objective.guard
-        if isinstance(guard, GuardConfig):
-            self._wm_guard = Guard(guard)
-        self._wm_held_out: dict[str, EchoMeter] = {}  # of a validation's sets
+        self._wm_selected: dict[str, int] = {}  # tokens of this step's batch that count, by objective
+        tempered = rollout.temperature != 1.0
+        self._wm_running = [
+            RunObjective(name, one, limit="data.max_response_length", tempered=tempered)
+            for name, one in self._wm.objectives.items()
+        ]
+        for one in self._wm_running:
+            for text in one.notices:
+                logger.warning(text)
         self._wm_warned: set[str] = set()
         self._wm_prompts = dumps.Prompts()
 
@@ -155,7 +149,7 @@ class WorldModelTrainerMixin(_Host):
                 self.tokenizer, self.processor, template_kwargs, model_type, reminder, parallel=parallel
             )
         except UserError as error:
-            if self._wm.objective.active:
+            if self._wm.objectives.active:
                 raise
             self._wm_on = False
             logger.warning("environment tokens are not measured (wm.coeff is 0): %s", error)
@@ -165,8 +159,9 @@ class WorldModelTrainerMixin(_Host):
         if self._wm.environment is not None:
             _check_rows(self._wm, self.train_dataset, "data.train_files")
             _check_rows(self._wm, self.val_dataset, "data.val_files")
-        if self._wm_guard is not None:
-            _check_sets(self._wm_guard.config.sets or (), self.val_dataset)
+        for one in self._wm_running:
+            if one.guard is not None:
+                _check_sets(one.guard.config.sets or (), self.val_dataset)
 
     def _init_resource_pool_mgr(self) -> None:
         super()._init_resource_pool_mgr()
@@ -183,11 +178,10 @@ class WorldModelTrainerMixin(_Host):
 
     def _setup(self) -> None:
         super()._setup()
-        config = (
-            self._wm.objective.replace(select=None) if self._wm_on else None
-        )  # selected where spans are weighed; a user's function need not be importable by the workers
-        expected = {"worker": WorldModelTrainingWorker.__name__, "term": self._wm_on}
-        for rank, answer in enumerate(self.actor_rollout_wg.wm_configure(config)):
+        # selected where spans are weighed; a user's function need not be importable by the workers
+        objectives = self._wm.objectives.transportable() if self._wm_on else Objectives()
+        expected = {"worker": WorldModelTrainingWorker.__name__, "objectives": list(objectives)}
+        for rank, answer in enumerate(self.actor_rollout_wg.wm_configure(objectives)):
             if answer != expected:
                 raise RuntimeError(
                     f"wm: the actor's worker {rank} runs {answer}, not {expected}: its wm_plugin differs"
@@ -221,22 +215,25 @@ class WorldModelTrainerMixin(_Host):
 
     def _step_once(self, metrics: dict, timing_raw: dict, sample_batch_size: int) -> Any:
         self._wm_expected = sample_batch_size * self.config.actor_rollout_ref.rollout.n
-        if not self._wm.objective.refills:
+        if not self._wm.objectives.refills:
             return super()._step_once(metrics, timing_raw, sample_batch_size)
         self._wm_refilled, filtered_by = 0, self.replay_buffer.filter_groups_metric
         try:
             batch = super()._step_once(metrics, timing_raw, sample_batch_size)
         finally:
             self.replay_buffer.filter_groups_metric = filtered_by
-        prefix = f"{self._wm_prefix}/refill"
+        prefix = self._refill_prefix()
         metrics[f"{prefix}/prompts"] = self._wm_refilled
         metrics[f"{prefix}/without_advantage"] = metrics.get(EVICTED, 0) + metrics[f"{prefix}/unfilled"]
         return batch
 
+    def _refill_prefix(self) -> str:
+        return f"{next(one.prefix for one in self._wm_running if one.objective.refills)}/refill"
+
     def _add_prompts_to_generate(self, num_prompts: int) -> int:
         """verl asks for further prompts in place of those without an advantage, for ever: at the bound it takes what comes."""
-        most = self._wm.objective.max_refills * self.config.data.train_batch_size
-        if self._wm.objective.refills and self._wm_refilled >= most:
+        most = self._wm.objectives.max_refills * self.config.data.train_batch_size
+        if self._wm.objectives.refills and self._wm_refilled >= most:
             self.replay_buffer.filter_groups_metric = None
         self._wm_refilled += num_prompts
         return super()._add_prompts_to_generate(num_prompts)
@@ -301,7 +298,7 @@ class WorldModelTrainerMixin(_Host):
             f"{lost} of {trajectories} trajectories failed in the agent loop (the log shows each as 'Error in _run_prompt'), "
             "and verl replaces them by padding, or their groups by further prompts"
         )
-        ours = self._wm.objective.active or self._wm.environment is not None  # else the run is to be as without us
+        ours = self._wm.objectives.active or self._wm.environment is not None  # else the run is to be as without us
         if (ours and share > self._wm.max_lost) or lost == trajectories:
             raise RuntimeError(f"wm: {text}; mend the environment, or allow more with wm.max_lost")
         self._warn_once("lost", text)
@@ -310,7 +307,7 @@ class WorldModelTrainerMixin(_Host):
     # -- the columns -------------------------------------------------------------------------------------------------------
 
     def _compute_advantage(self, batch: Any, metrics: dict) -> Any:
-        if not (self._wm_on or self._wm.environment is not None or self._wm.objective.refills):
+        if not (self._wm_on or self._wm.environment is not None or self._wm.objectives.refills):
             return super()._compute_advantage(batch, metrics)
         # read first: a rollout correction takes sampled tokens out of `response_mask`
         names = ["uid", "responses", "response_mask", "rm_scores", "extra_fields"]
@@ -321,14 +318,14 @@ class WorldModelTrainerMixin(_Host):
         self._check_worlds(episodes)
         self._record_episodes(episodes, metrics)
         self._record_cuts([row.extra[RESULTS] for row in rows if row.extra.get(RESULTS)], metrics)
-        if self._wm.objective.refills:
+        if self._wm.objectives.refills:
             self._record_unfilled(rows, metrics)
         if not self._wm_on:
             return batch
-        spans = self._weighted_spans(rows)
-        self._learn_tool_names(rows, spans)
-        columns = make_columns(spans, rows, self._wm_tools, self._wm.objective)
-        self._wm_selected = int(torch.count_nonzero(columns[WEIGHTS].values()))
+        columns = TensorDict(batch_size=len(rows))
+        for one, spans in self._weighted_spans(rows):
+            columns.update(make_columns(one, spans, rows))
+            self._wm_selected[one.name] = int(torch.count_nonzero(columns[column(WEIGHTS, one.name)].values()))
         # the meta that comes back names the new columns: with the old one the workers would never see them
         return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=columns)
 
@@ -367,12 +364,12 @@ class WorldModelTrainerMixin(_Host):
         equal = without_variance([row.uid for row in members], [row.reward for row in members])
         unfilled = len({row.uid for row, same in zip(members, equal, strict=True) if same})
         groups = len({row.uid for row in members})
-        metrics[f"{self._wm_prefix}/refill/unfilled"] = unfilled
+        metrics[f"{self._refill_prefix()}/unfilled"] = unfilled
         if unfilled:
             self._warn_once(
                 "unfilled",
                 f"zero_variance_groups refill: after {self._wm_refilled} further prompts (wm.max_refills "
-                f"{self._wm.objective.max_refills}) the rewards of {unfilled} of {groups} groups are all equal; "
+                f"{self._wm.objectives.max_refills}) the rewards of {unfilled} of {groups} groups are all equal; "
                 "they stay, and their environment tokens do not count",
             )
 
@@ -391,32 +388,34 @@ class WorldModelTrainerMixin(_Host):
                 f"cut them: the policy sees and the objective learns the cut texts; write a larger {name}",
             )
 
-    def _weighted_spans(self, rows: Sequence["Row"], *, held_out: bool = False) -> list[list[tuple[Span, float]]]:
-        """For each row, the environment's spans and the weight of each. Held-out figures are of all groups."""
-        config = self._wm.objective
-        drop = config.zero_variance_groups != "keep" and not held_out
+    def _weighted_spans(
+        self, rows: Sequence["Row"], *, held_out: bool = False
+    ) -> Iterator[tuple[RunObjective, list[list[tuple[Span, float]]]]]:
+        """Yield each objective with the environment's spans of each row and their weights, once it knows the rows' tools."""
         # a padding row is a copy of a real one: it is no member of the group
         groups = [(number if row.padding else "", row.uid) for number, row in enumerate(rows)]
-        silent = without_variance(groups, [row.reward for row in rows])
-        spans: list[list[tuple[Span, float]]] = []
-        tally = Tally()
-        if not held_out:
-            self._wm_tally = tally
-        for row, equal in zip(rows, silent, strict=True):
+        equal = without_variance(groups, [row.reward for row in rows])
+        origins: list[list[Origin]] = []
+        facts = Tally()
+        for row in rows:
             try:
-                origins = [] if row.padding else self._origins(row)
+                origins.append([] if row.padding else self._origins(row))
             except UserError as error:
-                if config.active:
+                if self._wm.objectives.active:
                     raise
                 self._warn_once("spans", f"environment tokens of a batch are not measured (wm.coeff is 0): {error}")
-                origins = []
+                origins.append([])
             if not row.padding:
                 observed = int((row.sampled == 0).sum())
-                tally.environment += observed
+                facts.environment += observed
                 if not observed and row.extra.get(RESULTS):
-                    tally.unanswered += row.extra[RESULTS][0]
-            spans.append(weigh(origins, config, dropped=drop and equal, tally=tally))
-        return spans
+                    facts.unanswered += row.extra[RESULTS][0]
+        for one in self._wm_running:
+            if not held_out:
+                one.tallies.clear()  # only of this step
+            spans = one.weigh(origins, equal, facts, held_out=held_out)
+            _learn_tool_names(one, rows, spans)
+            yield one, spans
 
     def _origins(self, row: "Row") -> list[Origin]:
         """The environment's spans in a response and what is known of each: from our agent loop, or from a user's own.
@@ -433,7 +432,8 @@ class WorldModelTrainerMixin(_Host):
             end_ids, limit = end_token_ids(self.tokenizer), self.config.data.max_response_length
             how = ending(row.ids, row.sampled, end_ids=end_ids, limit=limit)
             decode = partial(self.tokenizer.decode, skip_special_tokens=True)
-            return origins_of_tokens(spans, row.ids, row.sampled, decode, self._wm.objective, how)
+            categorize = self._wm.objectives.categorize
+            return origins_of_tokens(spans, row.ids, row.sampled, decode, how, categorize=categorize)
         if zero_runs(row.sampled):
             raise UserError(
                 f"an agent loop other than {AGENT_LOOP} made this batch, and it does not say where its environment tokens come "
@@ -447,16 +447,6 @@ class WorldModelTrainerMixin(_Host):
         if AGENT_NAME in getattr(getattr(self.train_dataset, "dataframe", None), "column_names", ()):
             return f"drop the dataset's column {AGENT_NAME}, which wins over default_agent_loop"
         return f"write {support.OUR_LOOP}"
-
-    def _learn_tool_names(self, rows: Sequence["Row"], spans: Sequence[Sequence[tuple[Span, float]]]) -> None:
-        """Our agent loop says which tools there are, whatever the policy called; another loop's spans are all that is known."""
-        if self._wm.objective.tool_names is not None:
-            return
-        declared = {name for row in rows for name in row.extra.get(TOOLS, ())}
-        self._wm_tools += sorted(declared - set(self._wm_tools))  # numbers stay: the names of a run only grow
-        others = (weighed for row, weighed in zip(rows, spans, strict=True) if TOOLS not in row.extra)
-        names = {span.tool for weighed in others for span, _ in weighed if span.tool is not None}
-        self._wm_tools = learn_tools(self._wm_tools, names)
 
     # -- dumps of rollouts -------------------------------------------------------------------------------------------------
 
@@ -479,20 +469,23 @@ class WorldModelTrainerMixin(_Host):
     # -- validations -------------------------------------------------------------------------------------------------------
 
     def _validate(self) -> Any:
-        self._wm_held_out = {}
+        for one in self._wm_running:
+            one.meters.clear()
         metrics = super()._validate()
-        if self._wm.measures_validation and not self._wm_held_out:
+        if self._wm.measures_validation and not any(one.meters for one in self._wm_running):
             self._warn_once("validation", "no environment tokens of a validation were measured")
-        for name, meter in self._wm_held_out.items():
-            meter.end_step(0.0, torch.zeros(()))
-            values = meter.result(lambda sums: sums)  # of all ranks already
-            kept = {key: value for key, value in values.items() if key.split("/")[1] in HELD_OUT}
-            metrics |= {f"val-aux/{name}/{key}": value for key, value in kept.items()}
-        if self._wm_guard is not None and self._wm_on:
-            sums = {name: (meter.nll, meter.tokens) for name, meter in self._wm_held_out.items()}
-            self._say(self._wm_guard.after_evaluation(self.global_steps, sums))
-            if self._wm_saved == self.global_steps:  # verl saves before it validates
-                self._save_state()
+        for one in self._wm_running:
+            for name, meter in one.meters.items():
+                meter.end_step(0.0, torch.zeros(()))
+                values = meter.result(lambda sums: sums)  # of all ranks already
+                kept = (key for key in values if key.removeprefix(f"{one.prefix}/").split("/")[0] in HELD_OUT)
+                metrics |= {f"val-aux/{name}/{key}": values[key] for key in kept}
+            if one.guard is not None and self._wm_on:
+                sums = {name: (meter.nll, meter.tokens) for name, meter in one.meters.items()}
+                self._say(one.guard.after_evaluation(self.global_steps, sums))
+        guarded = any(one.guard is not None for one in self._wm_running)
+        if guarded and self._wm_on and self._wm_saved == self.global_steps:  # verl saves before it validates
+            self._save_state()
         return metrics
 
     def _measure(self, batch: Any) -> None:
@@ -508,21 +501,18 @@ class WorldModelTrainerMixin(_Host):
         rows = _read_rows(data, own.tags, [0.0] * len(own.keys))
         if padding := [key for key, row in zip(own.keys, rows, strict=True) if row.padding]:
             tq.kv_clear(keys=padding, partition_id=own.partition_id)
-        spans = self._weighted_spans(rows, held_out=True)
-        self._learn_tool_names(rows, spans)
         logps = response_from_nested(data["log_probs"], data["response_mask"]).to_padded_tensor(0.0)
-        weights, tool_ids = token_weights(spans, logps.size(1), self._wm_tools)
         sources = data["data_source"] if "data_source" in data.keys() else ["unknown"] * len(rows)  # noqa: SIM118
         sets = [str(getattr(source, "data", source)) for source in sources]
-        for name in {*sets}:
-            here = [number for number, row in enumerate(rows) if sets[number] == name and not row.padding]
-            if not here:
-                continue
-            meter = self._wm_held_out.setdefault(name, EchoMeter(self._wm_prefix, self._wm.objective))
-            nothing, kept = torch.zeros(()), weights[here]
-            meter.add(
-                logps[here], kept, tool_ids[here], self._wm_tools, loss_weights=kept, loss=nothing, masked=nothing
-            )
+        nothing = torch.zeros(())
+        for one, spans in self._weighted_spans(rows, held_out=True):
+            weights, tool_ids = one.columns(spans, logps.size(1)).values()
+            for name in {*sets}:
+                here = [number for number, row in enumerate(rows) if sets[number] == name and not row.padding]
+                if here:
+                    own = logps[here], weights[here], tool_ids[here], len(one.tools)
+                    sums = token_sums(*own, loss_weights=weights[here], loss=nothing, masked=nothing)
+                    one.meter(name).add(sums, one.tools)
 
     @contextmanager
     def _room_for_the_actor(self) -> Iterator[None]:
@@ -536,47 +526,43 @@ class WorldModelTrainerMixin(_Host):
     def _update_actor(self, batch: Any, metrics: dict) -> Any:
         if not self._wm_on:
             return super()._update_actor(batch, metrics)
-        coeff = self._wm.objective.coeff_at(self.global_steps - 1)
-        if self._wm_guard is not None:
-            coeff *= self._wm_guard.multiplier
-        batch.extra_info.update({COEFF: coeff, NUM_TOOLS: len(self._wm_tools)})
+        coeffs = {one.name: one.coeff(self.global_steps - 1) for one in self._wm_running}
+        for one in self._wm_running:
+            values = {COEFF: coeffs[one.name], NUM_TOOLS: len(one.tools)}
+            batch.extra_info.update({column(name, one.name): value for name, value in values.items()})
         rows = len(batch.keys)
         batch = super()._update_actor(batch, metrics)
-        sums = [metrics.pop(f"actor/{SUMS}/{index}", None) for index in range(size(len(self._wm_tools)))]
         silent = metrics.pop(f"actor/{SUMS}/silent", None)
-        self._check_counts(sums[1], rows)
-        # verl has taken the mean over updates already
-        logged = figures(
-            sums,
-            self._wm_tools,
-            steps=1,
-            coeff=coeff,
-            silent=silent,
-            prefix=self._wm_prefix,
-            config=self._wm.objective,
-        )
-        metrics.update(logged)
-        if self._wm_guard is not None:
-            self._say(self._wm_guard.after_step(nll=sums[0], tokens=sums[1], entropy=metrics.get("actor/entropy")))
-            metrics.update({f"{self._wm_prefix}/{key}": value for key, value in self._wm_guard.figures().items()})
-        if silent and coeff > 0 and sums[2] and self._wm.objective.policy_loss:
-            self._warn_once(
-                "silent",
-                f"all advantages of an optimizer step were 0: it trained on the world-model term alone (logged as "
-                f"{self._wm_prefix}/policy_silent)",
-            )
-        environment, selected = self._wm_tally.environment, self._wm_selected
-        due = self._wm_silence.record(coeff=coeff, environment=environment, counted=sums[2])
-        last = self.global_steps >= self.total_training_steps and _last_update(self)
-        if due or (last and self._wm_silence.at_end()):
-            text = self._wm_silence.report(
-                self._wm_tally, environment=environment, selected=selected, policy_silent=silent == 1
-            )
-            logger.warning(text)
+        for one in self._wm_running:
+            self._record_update(one, metrics, coeffs[one.name], silent, rows)
         return batch
 
-    def _check_counts(self, counted: float | None, rows: int) -> None:
-        """The tokens that the workers saw in an update are those that the trainer wrote."""
+    def _record_update(self, one: RunObjective, metrics: dict, coeff: float, silent: Any, rows: int) -> None:
+        """Log an objective's figures of an update, and watch them."""
+        names = [f"actor/{column(SUMS, one.name)}/{index}" for index in range(size(len(one.tools)))]
+        sums = [metrics.pop(name, None) for name in names]
+        nll, tokens, in_loss, *_ = sums
+        self._check_counts(tokens, self._wm_selected[one.name], rows)
+        # verl has taken the mean over updates already
+        found = one.objective.figures(sums, one.tools, steps=1, coeff=coeff, silent=silent)
+        metrics.update({f"{one.prefix}/{key}": value for key, value in found.items()})
+        if one.guard is not None:
+            self._say(one.guard.after_step(nll=nll, tokens=tokens, entropy=metrics.get("actor/entropy")))
+            metrics.update(one.guard_figures())
+        if silent and coeff > 0 and in_loss and self._wm.objectives.policy_loss:
+            self._warn_once("silent", one.term_alone())
+        tally = Tally.sum(one.tallies)
+        due = one.monitor.record(coeff=coeff, environment=tally.environment, counted=in_loss)
+        last = self.global_steps >= self.total_training_steps and _last_update(self)
+        if due or (last and one.monitor.at_end()):
+            selected = self._wm_selected[one.name]
+            text = one.monitor.report(
+                tally, environment=tally.environment, selected=selected, policy_silent=silent == 1
+            )
+            logger.warning(text)
+
+    def _check_counts(self, counted: float | None, selected: int, rows: int) -> None:
+        """Check that the tokens that the workers saw in an update are those that the trainer wrote."""
         if counted is None:
             raise RuntimeError(
                 "wm: the actor's update reported nothing of the world-model term: its workers run another loss; "
@@ -584,7 +570,7 @@ class WorldModelTrainerMixin(_Host):
             )
         actor, n = self.config.actor_rollout_ref.actor, self.config.actor_rollout_ref.rollout.n
         updates = rows // (actor.ppo_mini_batch_size * n)
-        expected = self._wm_selected / updates
+        expected = selected / updates
         if abs(counted - expected) > 1e-6 * max(1.0, expected):
             raise RuntimeError(
                 f"wm: the workers saw {counted} environment tokens an update, the trainer wrote {expected}; "
@@ -599,14 +585,18 @@ class WorldModelTrainerMixin(_Host):
         self._wm_saved = self.global_steps
 
     def _save_state(self) -> None:
-        values = {
-            "objective": state.describe(self._wm.objective),
-            "tools": self._wm_tools,
+        values: dict[str, Any] = {
             "max_turns": self._wm.max_turns,
             "turn_budget": None if self._wm_turn_budget is None else self._wm_turn_budget.state_dict(),
             "control": None if self._wm_strength is None else self._wm_strength.state_dict(),
-            "guard": None if self._wm_guard is None else self._wm_guard.state_dict(),
         }
+        for one in self._wm_running:
+            own = {
+                "objective": state.describe(one.objective),
+                "tools": one.tools,
+                "guard": None if one.guard is None else one.guard.state_dict(),
+            }
+            values |= {column(key, one.name): value for key, value in own.items()}
         state.save(os.path.join(self.config.trainer.default_local_dir, f"global_step_{self.global_steps}"), values)
 
     def _load_checkpoint(self) -> None:
@@ -619,16 +609,26 @@ class WorldModelTrainerMixin(_Host):
             return
         folder = os.path.join(trainer.default_local_dir, f"global_step_{self.global_steps}")
         folder = trainer.resume_from_path if trainer.resume_mode == "resume_path" else folder
-        values = state.load(folder)
+        values = state.load(folder, self._wm.objectives)
         if values is None:
             self._check_restored(folder)
             logger.warning(
                 "the checkpoint is of a run without wm: the schedule goes on from step %d", self.global_steps
             )
             return
-        self._wm_tools = values["tools"] + [name for name in self._wm_tools if name not in values["tools"]]
-        now = state.describe(self._wm.objective) | {"max_turns": self._wm.max_turns}
-        before = values["objective"] | {"max_turns": values["max_turns"]}
+        now: dict[str, Any] = {"max_turns": self._wm.max_turns}
+        before: dict[str, Any] = {"max_turns": values["max_turns"]}
+        for one in self._wm_running:
+            saved = values[column("tools", one.name)]
+            one.tools = saved + [name for name in one.tools if name not in saved]
+            path = f"{one.name}." if one.name else ""
+            for found, described in (
+                (now, state.describe(one.objective)),
+                (before, values[column("objective", one.name)]),
+            ):
+                found |= {f"{path}{key}": value for key, value in described.items()}
+            if one.guard is not None and not one.guard.load_state_dict(values[column("guard", one.name)]):
+                logger.warning("the checkpoint has no guard of these settings: it starts anew")
         if self._wm_turn_budget is not None and not self._wm_turn_budget.load_state_dict(values["turn_budget"] or {}):
             logger.warning(
                 "the checkpoint's wm.turn_budget is another one: it starts at %d", self._wm_turn_budget.turns
@@ -637,8 +637,6 @@ class WorldModelTrainerMixin(_Host):
             logger.warning(
                 "the checkpoint's wm.control.curriculum is another one: it starts at %g", self._wm_strength.value
             )
-        if self._wm_guard is not None and not self._wm_guard.load_state_dict(values["guard"]):
-            logger.warning("the checkpoint has no guard of these settings: it starts anew")
         changed = [f"wm.{key}: {before.get(key)} -> {now[key]}" for key in now if before.get(key) != now[key]]
         if changed:
             logger.warning("the config is not the checkpoint's: %s", ", ".join(changed))
@@ -649,7 +647,7 @@ class WorldModelTrainerMixin(_Host):
         Raises:
             UserError: there are some, and the term could not tell which of their tokens are the environment's.
         """
-        if self.trainer_mode == "sync" or not (self._wm_on and self._wm.objective.active):
+        if self.trainer_mode == "sync" or not (self._wm_on and self._wm.objectives.active):
             return
         items = tq.kv_list("train").get("train", {})
         done = {key for key, tag in items.items() if tag.get("is_prompt") and tag["status"] == "finished"}
@@ -797,23 +795,32 @@ def _check_sets(names: Iterable[str], dataset: Any) -> None:
             )
 
 
+def _learn_tool_names(one: RunObjective, rows: Sequence[Row], spans: Sequence[Sequence[tuple[Span, float]]]) -> None:
+    """Number the tools of an objective that names none. Numbers stay: the names of a run only grow.
+
+    Our agent loop says which tools there are, whatever the policy called; another loop's spans are all that is known.
+    """
+    if one.objective.tool_names is not None:
+        return
+    declared = {name for row in rows for name in row.extra.get(TOOLS, ())}
+    one.tools = one.tools + sorted(declared - set(one.tools))
+    others = (weighed for row, weighed in zip(rows, spans, strict=True) if TOOLS not in row.extra)
+    names = {span.tool for weighed in others for span, _ in weighed if span.tool is not None}
+    one.tools = learn_tools(one.tools, names)
+
+
 def make_columns(
-    spans: Sequence[Sequence[tuple[Span, float]]], rows: Sequence[Row], tools: Sequence[str], config: EchoConfig
-) -> TensorDict:
-    """The columns of a batch, jagged as verl's: weights and tool numbers of each token, and what each row adds to N."""
+    one: RunObjective, spans: Sequence[Sequence[tuple[Span, float]]], rows: Sequence[Row]
+) -> dict[str, torch.Tensor]:
+    """An objective's columns of a batch, jagged as verl's: weights and tool numbers of tokens, and what each row adds to N."""
     lengths = [len(row.ids) for row in rows]
-    weights, tool_ids = token_weights(spans, max(lengths), tools)
+    columns = one.columns(spans, max(lengths))
     counts = []
-    for row, weight in zip(rows, weights, strict=True):
+    for row, weight in zip(rows, columns[column(WEIGHTS, one.name)], strict=True):
         environment = torch.zeros_like(row.sampled) if row.padding else 1 - row.sampled
-        counts.append(count_tokens(weight, environment, config))
-    fields = {
-        WEIGHTS: _jagged(weights, lengths),
-        TOOL_IDS: _jagged(tool_ids, lengths),
-        COUNTS: torch.stack(counts).unsqueeze(1),
-    }
-    assert set(fields) == set(COLUMNS)
-    return TensorDict(fields, batch_size=len(rows))
+        counts.append(one.objective.count(weight, environment))
+    jagged = {name: _jagged(values, lengths) for name, values in columns.items()}
+    return {**jagged, column(COUNTS, one.name): torch.stack(counts).unsqueeze(1)}
 
 
 def _jagged(padded: torch.Tensor, lengths: list[int]) -> torch.Tensor:

@@ -9,9 +9,9 @@ from verl.single_controller.base.decorator import Dispatch, make_nd_compute_data
 from verl.utils import tensordict_utils as tu
 from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
 
-from wm_plugin.objectives import EchoConfig
+from wm_plugin.objectives.run import Objectives, column
 from wm_plugin.verl.loss import world_model_loss
-from wm_plugin.verl.names import COEFF, COLUMNS, COUNTS, NUM_TOKENS, NUM_TOOLS, SILENT
+from wm_plugin.verl.names import COUNTS, NUM_TOKENS, SENT, SILENT
 
 
 class WorldModelTrainingWorker(TrainingWorker):
@@ -20,20 +20,22 @@ class WorldModelTrainingWorker(TrainingWorker):
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="train"), blocking=False)
     def train_batch(self, data: Any) -> Any:
         """`data` is this rank's part of a mini-batch, one optimizer step: only here can N be counted."""
-        if world_model_term(self.loss_fn):
-            missing = [name for name in (*COLUMNS, COEFF, NUM_TOOLS) if name not in data.keys()]  # noqa: SIM118
+        if objectives := objectives_of(self.loss_fn):
+            names = [column(one, name) for one in SENT for name in objectives]
+            missing = [name for name in names if name not in data.keys()]  # noqa: SIM118
             if missing:
                 raise RuntimeError(
                     f"wm: the actor's batch has no {', '.join(missing)}: what the trainer wrote did not arrive, and training on "
                     "would leave the world-model term out; report it with your verl version"
                 )
-            counts = torch.stack([_values(data[COUNTS]).sum(), torch.count_nonzero(_values(data["advantages"]))])
-            counts = counts.to(self.device_name)
+            own = [_values(data[column(COUNTS, name)]).sum() for name in objectives]
+            counts = torch.stack([*own, torch.count_nonzero(_values(data["advantages"]))]).to(self.device_name)
             group = self.engine.get_data_parallel_group()
             if group is not None:
                 torch.distributed.all_reduce(counts, group=group)
-            num_tokens, with_advantage = counts.tolist()
-            tu.assign_non_tensor(data, **{NUM_TOKENS: num_tokens, SILENT: float(with_advantage == 0)})
+            *num_tokens, with_advantage = counts.tolist()
+            values = {column(NUM_TOKENS, name): count for name, count in zip(objectives, num_tokens, strict=True)}
+            tu.assign_non_tensor(data, **values, **{SILENT: float(with_advantage == 0)})
         return super().train_batch(data)
 
 
@@ -43,20 +45,20 @@ class WorldModelActorRolloutRefWorker(ActorRolloutRefWorker):
     actor_worker_cls = WorldModelTrainingWorker
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
-    def wm_configure(self, config: EchoConfig | None) -> dict[str, Any]:
-        """Put the term on top of the actor's loss (None: leave it out), and say what this process now runs."""
-        loss = self.loss_fn if config is None else partial(world_model_loss, base=self.loss_fn, config=config)
+    def wm_configure(self, objectives: Objectives) -> dict[str, Any]:
+        """Put the objectives' terms on top of the actor's loss, and return what this process now runs."""
+        loss = partial(world_model_loss, base=self.loss_fn, objectives=objectives) if objectives else self.loss_fn
         self.actor.set_loss_fn(loss)
-        return {"worker": type(self.actor).__name__, "term": world_model_term(self.actor.loss_fn)}
+        return {"worker": type(self.actor).__name__, "objectives": list(objectives_of(self.actor.loss_fn))}
 
 
 class WorldModelDetachActorWorker(WorldModelActorRolloutRefWorker, DetachActorWorker):
     """The same of the worker that can put its weights aside, which `separate_async` has."""
 
 
-def world_model_term(loss: Any) -> bool:
-    """Whether a worker's loss function is ours."""
-    return getattr(loss, "func", None) is world_model_loss
+def objectives_of(loss: Any) -> Objectives:
+    """Return the objectives of a worker's loss function; none if it is not ours."""
+    return loss.keywords["objectives"] if getattr(loss, "func", None) is world_model_loss else Objectives()
 
 
 def _values(column: torch.Tensor) -> torch.Tensor:

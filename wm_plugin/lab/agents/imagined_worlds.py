@@ -153,7 +153,7 @@ class ControlWorld(ImaginedWorld):
 
     def observe(self, branches: Sequence[Branch]) -> None:
         for branch in branches:
-            wins = bool(self._control.succeeds(branch.state, branch.action, str(branch.seed)))
+            wins = bool(self._control(branch.state, branch.action, str(branch.seed)))
             branch.observe([], over=True, won=wins, reward=float(wins))
 
 

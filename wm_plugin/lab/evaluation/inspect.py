@@ -16,8 +16,8 @@ import torch
 from wm_plugin.data.host_dumps import is_trls
 from wm_plugin.data.turn_texts import categories
 from wm_plugin.errors import UserError, shown
-from wm_plugin.objectives.echo import EchoConfig
-from wm_plugin.objectives.weigh import origins_of_tokens, weigh, weight_of
+from wm_plugin.objectives.base import Objective
+from wm_plugin.objectives.weigh import origins_of_tokens
 from wm_plugin.runtime import page
 from wm_plugin.tokens.chat import Chat, named_results, plain_messages, turns
 from wm_plugin.tokens.message import Message
@@ -104,7 +104,7 @@ class Inspector:
     def __init__(
         self,
         tokenizer: Any,
-        config: EchoConfig,
+        config: Objective,
         *,
         chat_template: str | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None,
@@ -156,15 +156,17 @@ class Inspector:
             raise UserError(str(error)) from error
         # all taken for sampled: TRL samples after every result, unless the completion was cut in front of that
         how = ending(ids, None, end_ids=self._end_ids, limit=None)
-        spans: list[tuple[Span, float, bool, int | None]] = []
+        origins: list[Origin] = []
+        found: list[tuple[bool, int]] = []  # of each: whether its call failed, and the number of its result
         guessed = results = 0
         for (start, block, group, kinds), ranges in zip(blocks, located, strict=True):
             failed = [_failed(message, known) for message in group]
             guessed += sum(flag and "failed" not in message for flag, message in zip(failed, group, strict=True))
             for span, index in block_spans(block, ranges, start):
-                origin = Origin(span, group[index], failed[index], kinds[index], how)
-                spans.append((span, weight_of(origin, self._config), failed[index], results + index))
+                origins.append(Origin(span, group[index], failed[index], kinds[index], how))
+                found.append((failed[index], results + index))
             results += len(group)
+        spans = [(*weighed, *facts) for weighed, facts in zip(self._config.weigh(origins), found, strict=True)]
         return self._inspection(prompt_ids, ids, spans, guessed)
 
     def spans(
@@ -182,8 +184,8 @@ class Inspector:
             sampled[span.start : span.end] = 0
         how = ending(ids, sampled, end_ids=self._end_ids, limit=None)
         decode = partial(self._tokenizer.decode, skip_special_tokens=True)
-        origins = origins_of_tokens(checked, ids, sampled, decode, self._config, how)
-        weighed = [(span, value, False, None) for span, value in weigh(origins, self._config)]
+        origins = origins_of_tokens(checked, ids, sampled, decode, how, categorize=bool(self._config.turn_information))
+        weighed = [(span, value, False, None) for span, value in self._config.weigh(origins)]
         return self._inspection(before, ids, weighed)
 
     def _encode(self, text: str) -> list[int]:

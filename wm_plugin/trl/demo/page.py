@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from wm_plugin.lab.evaluation.compare import SHARE, Ratio, compare
+from wm_plugin.lab.evaluation.intervals import SHARE, Ratio, compare
 from wm_plugin.lab.evaluation.one_step import Prediction
 from wm_plugin.lab.report import Comparison, Report, Sample, Table
 from wm_plugin.lab.report.chart import Change, Changes, Curve, Interval, Series

@@ -1,0 +1,192 @@
+"""The objectives of a run, over which both hosts loop: their columns, their terms of the loss, and what is watched of each."""
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import torch
+
+from wm_plugin.objectives.base import Objective
+from wm_plugin.objectives.empty_batches import EmptyBatchMonitor, Tally
+from wm_plugin.objectives.guard import Guard, GuardConfig
+from wm_plugin.objectives.metrics import Meter, token_sums
+from wm_plugin.tokens.spans import Origin, Span, token_weights
+
+# Columns of a batch, (rows, tokens) each; see `tokens.spans.token_weights`.
+WEIGHTS, TOOL_IDS = "wm_weights", "wm_tool_ids"
+TALLIES = 64  # of the last generation batches: more than an accumulation window has
+
+
+def column(base: str, name: str) -> str:
+    """Return the column, or the value beside a batch, of the objective `name`. A run's only objective has the bare names."""
+    return f"{base}_{name}" if name else base
+
+
+class Objectives(dict[str, Objective]):
+    """The objectives of a run by name. A run's only objective is called ""; without any, a run is the host's own."""
+
+    @property
+    def active(self) -> bool:
+        """Whether a coefficient is above 0 at any step."""
+        return any(one.active for one in self.values())
+
+    @property
+    def written(self) -> bool:
+        """Whether somebody wrote a coefficient."""
+        return any(one.coeff_given or one.active for one in self.values())
+
+    @property
+    def max_refills(self) -> int:
+        """How many further prompts a batch may take in the place of groups without an advantage, in whole batches."""
+        return max((one.max_refills for one in self.values() if one.refills), default=0)
+
+    @property
+    def refills(self) -> bool:
+        """Whether groups without an advantage are replaced, also at coefficient 0."""
+        return self.max_refills > 0
+
+    @property
+    def policy_loss(self) -> bool:
+        """Whether the host's own loss counts."""
+        return all(one.policy_loss for one in self.values())
+
+    @property
+    def categorize(self) -> bool:
+        """Whether the categories of turns are wanted."""
+        return any(one.turn_information for one in self.values())
+
+    def transportable(self) -> "Objectives":
+        """Return these objectives without functions of the user's own, which other processes need not be able to import."""
+        return Objectives({name: one.replace(select=None) for name, one in self.items()})
+
+    def add_terms(
+        self,
+        loss: torch.Tensor,
+        logps: torch.Tensor,
+        columns: Mapping[str, torch.Tensor],
+        *,
+        coeffs: Mapping[str, float],
+        num_tokens: Mapping[str, torch.Tensor | float],
+        num_tools: Mapping[str, int],
+        ranks: int,
+        masked: torch.Tensor,
+    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        """Add the objectives' shares of a micro-batch to the host's loss, or with `policy_loss` false put them in its place.
+
+        Data parallelism averages over ranks what is a sum over them: each term is multiplied by their number. Where all
+        coefficients are 0, the host's tensor goes back as it is.
+
+        Args:
+            loss: the host's.
+            logps: (B, T) with gradient, of the tokens to which `columns` belong.
+            coeffs, num_tokens, num_tools: by objective; N of the whole optimizer batch, and how many tools have figures.
+            masked: 0-d, completions that the host's truncation masking removed.
+
+        Returns:
+            The loss, 0-d, and each objective's `metrics.token_sums`.
+        """
+        total = loss if self.policy_loss else None
+        sums = {}
+        for name, objective in self.items():
+            weights, coeff = columns[column(WEIGHTS, name)], coeffs[name]
+            trains = coeff > 0 or not objective.policy_loss
+            with torch.set_grad_enabled(torch.is_grad_enabled() and trains):
+                loss_weights = objective.within_bounds(logps, weights)
+                term = coeff * objective.loss(logps, loss_weights, num_tokens[name])
+            sums[name] = token_sums(
+                logps.detach(),
+                weights,
+                columns[column(TOOL_IDS, name)],
+                num_tools[name],
+                loss_weights=loss_weights,
+                loss=term.detach(),
+                masked=masked,
+            )
+            if trains:
+                total = ranks * term if total is None else total + ranks * term
+        assert total is not None  # an objective without a policy loss always trains
+        return total, sums
+
+
+class RunObjective:
+    """One objective while a run goes on: the numbers of its tools, its figures, its guard, and its empty batches.
+
+    Args:
+        name: in the run; "" for the only one.
+        limit: the host's name of the limit on a rollout's length.
+        tempered: whether the host's log-probabilities are divided by a temperature, which the figures' names say.
+        tools: the tools that the host knows of.
+
+    Attributes:
+        tools: the tools with figures of their own, in the order of their numbers.
+        tallies: what became of the environment tokens of the last generation batches.
+        meters: figures, by the mode or the set of an evaluation.
+        notices: what to say before the first step.
+
+    Raises:
+        UserError: by the options alone no token can count, and the run is to stop.
+    """
+
+    def __init__(
+        self, name: str, objective: Objective, *, limit: str, tempered: bool = False, tools: Iterable[str] = ()
+    ) -> None:
+        self.name, self.objective = name, objective
+        label = f"{objective.label}_tempered" if tempered else objective.label
+        self.prefix = f"{label}/{name}" if name else label
+        self.tools = sorted(objective.tool_names or tools)
+        self.tallies: deque[Tally] = deque(maxlen=TALLIES)
+        self.meters: dict[str, Meter] = {}
+        self.monitor = EmptyBatchMonitor(objective, limit=limit)
+        self.guard = Guard(objective.guard) if isinstance(objective.guard, GuardConfig) else None
+        self.notices = [text for text in (objective.notice, self.monitor.warning) if text]
+
+    def coeff(self, step: int) -> float:
+        """Return the coefficient at optimizer step `step` (0-based), lowered by the guard."""
+        coeff = self.objective.coeff_at(step)
+        return coeff if self.guard is None else coeff * self.guard.multiplier
+
+    def meter(self, key: str) -> Meter:
+        return self.meters.setdefault(key, Meter(self.objective, self.prefix))
+
+    def weigh(
+        self,
+        rows: Sequence[Iterable[Origin]],
+        without_variance: Sequence[bool],
+        facts: Tally,
+        *,
+        held_out: bool = False,
+    ) -> list[list[tuple[Span, float]]]:
+        """Return each completion's spans with the weights of their tokens.
+
+        Args:
+            rows: each completion's spans and what is known of them.
+            without_variance: whether all rewards of its group are equal.
+            facts: counts of the completions that are no objective's own.
+            held_out: whether they are an evaluation's, whose figures are of all groups.
+        """
+        tally = replace(facts, left_out=facts.left_out.copy())
+        drops = self.objective.zero_variance_groups != "keep" and not held_out
+        spans = [
+            self.objective.weigh(origins, dropped=drops and equal, tally=tally)
+            for origins, equal in zip(rows, without_variance, strict=True)
+        ]
+        if not held_out:
+            self.tallies.append(tally)
+        return spans
+
+    def columns(self, spans: Sequence[Sequence[tuple[Span, float]]], length: int) -> dict[str, torch.Tensor]:
+        """Return this objective's columns of a batch of completions, padded to `length`."""
+        weights, tool_ids = token_weights(spans, length, self.tools)
+        return {column(WEIGHTS, self.name): weights, column(TOOL_IDS, self.name): tool_ids}
+
+    def guard_figures(self) -> dict[str, float]:
+        """Return the guard's figures by their names in a log."""
+        figures = {} if self.guard is None else self.guard.figures()
+        return {f"{self.prefix}/{key}": value for key, value in figures.items()}
+
+    def term_alone(self) -> str:
+        """Return what to say of an optimizer step with tokens that counted but only advantages of 0."""
+        return (
+            "all advantages of an optimizer step were 0: it trained on the world-model term alone (logged as "
+            f"{self.prefix}/policy_silent)"
+        )

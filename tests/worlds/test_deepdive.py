@@ -11,8 +11,7 @@ from wm_plugin.errors import UserError
 from wm_plugin.hosting.world import tool_names
 from wm_plugin.worlds import deepdive
 from wm_plugin.worlds.deepdive import DeepdiveEnvironment, dataset_rows
-from wm_plugin.worlds.deepdive.quiz import is_right, questions
-from wm_plugin.worlds.deepdive.web import web_of
+from wm_plugin.worlds.deepdive.web import is_right, questions, web_of
 from wm_plugin.worlds.kit.protocol import tool_schema
 
 PAGES = [

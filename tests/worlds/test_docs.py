@@ -12,9 +12,8 @@ import pytest
 from support.cases import CASES
 from wm_plugin.errors import UserError
 from wm_plugin.worlds import docs
-from wm_plugin.worlds.docs import DocsEnvironment, dataset_rows
+from wm_plugin.worlds.docs import DocsEnvironment, dataset_rows, is_right, questions
 from wm_plugin.worlds.docs import pages as docs_pages
-from wm_plugin.worlds.docs.quiz import is_right, questions
 
 PYTHON = platform.python_version()
 

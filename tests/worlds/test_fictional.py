@@ -13,11 +13,11 @@ from wm_plugin.worlds import fictional
 from wm_plugin.worlds.fictional import FictionalEnvironment, checks, dataset_rows, pages_of
 from wm_plugin.worlds.fictional import pages as pages_module
 from wm_plugin.worlds.fictional import tables as tables_module
+from wm_plugin.worlds.fictional.pages import holds, plain
 from wm_plugin.worlds.fictional.questions import LEVELS, SIZES
-from wm_plugin.worlds.fictional.results import BACKGROUND, HIGH, MODERATE, holds, plain, surface
 from wm_plugin.worlds.fictional.score import normalised, written
 from wm_plugin.worlds.fictional.spec import SHIPPED, load
-from wm_plugin.worlds.fictional.world import World, world_of
+from wm_plugin.worlds.fictional.world import BACKGROUND, HIGH, MODERATE, World, surface, world_of
 from wm_plugin.worlds.kit.protocol import Chooser
 
 

@@ -10,8 +10,7 @@ from typing import Any
 
 from wm_plugin.errors import UserError
 from wm_plugin.rewards.rule_places import TooMuchError, Work, regex, searched
-from wm_plugin.worlds.deepdive.quiz import LEVELS, about, drawn_from, is_right
-from wm_plugin.worlds.deepdive.web import Page, web_of
+from wm_plugin.worlds.deepdive.web import LEVELS, Page, about, drawn_from, is_right, web_of
 from wm_plugin.worlds.kit.counted import unfit
 from wm_plugin.worlds.kit.protocol import Chooser, ToolCall, script
 from wm_plugin.worlds.kit.reading import MAX_ARGUMENT, ReadingEnvironment, check_answer, cut, drawn

@@ -20,7 +20,7 @@ from wm_plugin.worlds.kit.counted import unfit
 from wm_plugin.worlds.kit.protocol import Chooser, ToolCall, script
 from wm_plugin.worlds.kit.reading import MAX_ARGUMENT, ReadingEnvironment, check_answer, cut, drawn
 from wm_plugin.worlds.kit.rows import KINDS, SPLITS, Rows, check_level, row_texts, rows_of, split_of, turn_limit
-from wm_plugin.worlds.specs import SPECS
+from wm_plugin.worlds.specs import SPECS, described_as
 
 __all__ = ["INSTRUCTION", "LEVELS", "SPLITS", "DocsEnvironment", "dataset_rows", "expert", "wanderer"]
 
@@ -30,6 +30,7 @@ MAX_QUERIES, MAX_FOUND = 3, 5  # of one search, and of one query
 INSTRUCTION = SPECS["docs"].instruction
 
 
+@described_as("docs")
 class DocsEnvironment(ReadingEnvironment):
     """One episode: a question about an entry of the documentation."""
 
@@ -55,14 +56,6 @@ class DocsEnvironment(ReadingEnvironment):
         return f"The documentation has {len(docs_pages.pages())} pages."
 
     def search_docs(self, queries: str) -> str:
-        """Search the documentation.
-
-        Args:
-            queries: What to search for, one query a line, at most 3.
-
-        Returns:
-            The entries that fit each query best: page, line, name and summary.
-        """
         if refusal := self._take_turn(MAX_ARGUMENT, queries=queries):
             return refusal
         searches = [" ".join(line.split()) for line in queries.splitlines() if line.strip()]
@@ -71,15 +64,6 @@ class DocsEnvironment(ReadingEnvironment):
         return self._results("search_docs", searches, _found)
 
     def scan_page(self, page: str, words: str = "") -> str:
-        """Say how long a page is, and show its headings or the lines that have certain words.
-
-        Args:
-            page: The name of a module, e.g. "textwrap".
-            words: What to look for, in any case; alternatives are separated by "|". Empty for the headings.
-
-        Returns:
-            The size of the page and the numbered lines.
-        """
         if refusal := self._take_turn(MAX_ARGUMENT, words=words):
             return refusal
         lines = self._lines(page)
@@ -94,29 +78,12 @@ class DocsEnvironment(ReadingEnvironment):
         return self._hits(f"{page.strip()}: {len(lines)} lines", lines, hits, page.strip(), *alternatives)
 
     def open_lines(self, page: str, lines: str = "") -> str:
-        """Show lines of a page.
-
-        Args:
-            page: The name of a module, e.g. "textwrap".
-            lines: The first and the last line, e.g. "40-80"; empty for the first lines. At most 60 lines are shown.
-
-        Returns:
-            The numbered lines.
-        """
         if refusal := self._take_turn(MAX_ARGUMENT, lines=lines):
             return refusal
         found = self._lines(page)
         return self._refuse(found) if isinstance(found, str) else self._open(page.strip(), found, lines)
 
     def finish(self, answer: str) -> str:
-        """Give the answer. This ends the task.
-
-        Args:
-            answer: The answer alone.
-
-        Returns:
-            Whether the answer is right.
-        """
         if refusal := self._take_turn(MAX_ARGUMENT, answer=answer):
             return refusal
         return self._finish(is_right(answer, self._answer, self._page))

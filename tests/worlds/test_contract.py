@@ -1,5 +1,6 @@
 """What every registered world keeps to: rows, turns, experts, and whatever a dataset or a policy may write."""
 
+import hashlib
 import inspect
 import itertools
 import json
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from support.cases import CASES
 from support.environments import world
 from support.rows import BAD
 from support.timing import repeated, too_slow
@@ -32,6 +34,12 @@ def worlds(slow: set[str] = ENGINES) -> Any:
     return pytest.mark.parametrize(
         "name", [pytest.param(name, marks=[pytest.mark.slow] if name in slow else []) for name in SPECS]
     )
+
+
+def marked(name: str, *values: Any) -> Any:
+    """A case of a world, which is slow where the world is."""
+    slow = name in SLOW and values[0] != "standard"
+    return pytest.param(name, *values, marks=[pytest.mark.slow] if slow or name in ENGINES else [])
 
 
 @cache
@@ -69,6 +77,7 @@ def test_every_tool_has_a_schema_of_texts(name: str) -> None:
             assert text["type"] == "string"
 
 
+@pytest.mark.host  # schemas
 @worlds(SLOW)
 def test_every_level_keeps_the_rules_and_its_expert_wins(name: str) -> None:
     """What `wm env check` finds, on every level; and an expert makes no mistakes, within prompts of a bearable length."""
@@ -190,6 +199,29 @@ def test_a_bad_row_is_one_line_or_can_be_played(name: str) -> None:
                 text = str(error)
                 assert "\n" not in text, (column, value)
                 assert 0 < len(text.encode()) < 800, (column, value)
+
+
+@pytest.mark.parametrize(("name", "columns", "message"), [marked(*case) for case in CASES["refused_rows"]])
+def test_a_row_that_cannot_be_played_is_named(name: str, columns: dict[str, Any], message: str) -> None:
+    _, environment, rows = prepared(name)
+    with pytest.raises(UserError) as error:
+        environment.reset(**rows[0] | columns)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(("name", "arguments", "message"), [marked(*case) for case in CASES["refused_arguments"]])
+def test_rows_that_do_not_exist_are_named(name: str, arguments: dict[str, Any], message: str) -> None:
+    found, _, _ = prepared(name)
+    with pytest.raises(UserError) as error:
+        found.module.dataset_rows(**{"count": 1} | arguments)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(("name", "level", "digest"), [marked(*case) for case in CASES["rows"]])
+def test_rows_are_pinned_to_their_seed(name: str, level: str, digest: str) -> None:
+    rows = [{**row, "prompt": None} for row in prepared(name)[0].rows(5, level=level)]
+    assert hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()[:16] == digest
 
 
 SHAPES = [

@@ -5,7 +5,6 @@ import socket
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -282,26 +281,6 @@ def test_rows() -> None:
     assert {row["level"] for row in dataset_rows(20, level="3")} == {"3"}
     assert dataset_rows(6, held_out=True, level="6") == dataset_rows(6, held_out=True)
     assert all(len(row["prompt"][0]["content"]) < 1500 for row in train + held_out)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"count": 69, "held_out": True}, "forth has 68 held-out problems; write a count up to that, not 69"),
-        ({"count": 1, "level": "7"}, "Forth has no level '7'"),
-        ({"count": 1, "level": "6"}, "write held_out=True for level 6"),
-        ({"count": 1, "level": "2", "held_out": True}, "write held_out=False for level 2"),
-    ],
-)
-def test_rows_that_cannot_be(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        dataset_rows(**options)
-
-
-@pytest.mark.parametrize("name", ["", "cub", None, 5, ["cube"], "x" * 10**6])
-def test_a_problem_that_does_not_exist(name: object) -> None:
-    with pytest.raises(UserError, match="forth's column `problem` is .*(did you mean|there is)"):
-        ForthEnvironment().reset(problem=name)  # type: ignore[arg-type]
 
 
 def test_without_gforth_the_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from support.cases import CASES
 from support.examples import examples
-from wm_plugin.errors import UserError
 from wm_plugin.worlds import sql
 from wm_plugin.worlds.kit.sqlite_guard import FUNCTIONS, copies, run
 from wm_plugin.worlds.sql import SqlEnvironment, dataset_rows, is_right, open_database
@@ -356,19 +355,6 @@ def test_ordinary_nested_queries_are_let_through(database: sqlite3.Connection) -
     assert not is_error(run(database, nested(3, 6)))
 
 
-def test_the_expert_answers_every_kind_of_question_by_asking() -> None:
-    environment, choose = SqlEnvironment(), sql.expert()
-    for row in dataset_rows(40, seed=1):
-        environment.reset(**row)
-        while not environment.over:
-            tool, arguments = choose(environment)  # type: ignore[misc]
-            getattr(environment, tool)(**arguments)
-        assert environment.success, row
-        assert environment.metrics == {"actions": 4, "effective": 4, "invalid": 0}
-    environment.reset(database_seed=7, answer="42")
-    assert choose(environment) is None
-
-
 def test_calls_that_say_nothing_new_are_not_effective(environment: SqlEnvironment) -> None:
     for _ in range(2):
         environment.list_tables()
@@ -426,8 +412,8 @@ def test_other_databases_are_pinned_to_their_seed() -> None:
             assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
 
 
-@pytest.mark.parametrize("level", ["hard-1", "hard-2"])
-def test_the_expert_solves_harder_rows(level: str) -> None:
+@pytest.mark.parametrize("level", ROWS)
+def test_the_expert_solves_every_kind_of_row_by_asking(level: str) -> None:
     environment = SqlEnvironment()
     for row in [*dataset_rows(40, seed=1, level=level), *dataset_rows(10, seed=1, held_out=True, level=level)]:
         environment.reset(**row)
@@ -435,8 +421,10 @@ def test_the_expert_solves_harder_rows(level: str) -> None:
         while not environment.over:
             tool, arguments = choose(environment)  # type: ignore[misc]
             getattr(environment, tool)(**arguments)
-        assert environment.success
-        assert environment.metrics["invalid"] == 0
+        assert environment.success, row
+        assert (environment.metrics["invalid"], environment.metrics["effective"]) == (0, environment.turns)
+    environment.reset(database_seed=7, answer="42")
+    assert sql.expert()(environment) is None
 
 
 CHANGE = {
@@ -497,18 +485,3 @@ def test_triggers_and_constraints_of_other_databases_answer() -> None:
             "IntegrityError: not enough seats are left"
         )
         assert run(cinema, "DELETE FROM films") == "IntegrityError: FOREIGN KEY constraint failed"
-
-
-@pytest.mark.parametrize(
-    ("columns", "message"),
-    [
-        ({"database": "compny"}, "column `database` is 'compny'; did you mean 'company'"),
-        ({"database": None}, "column `database` is None"),
-        ({"changes": "DELETE FROM customers"}, "column `changes` fails on 'DELETE FROM customers': IntegrityError"),
-        ({"changes": "ATTACH '/tmp/x' AS x"}, "column `changes` fails on .*not authorized"),
-        ({"changes": "nonsense;\nSELECT 1"}, "column `changes` fails on 'nonsense'"),
-    ],
-)
-def test_rows_that_cannot_be_played(columns: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        SqlEnvironment().reset(**(CHANGE | columns))  # type: ignore[arg-type]

@@ -386,8 +386,8 @@ def test_a_domain_of_ones_own_in_our_styles(tmp_path):
         (changed(styles="mcp"), ": styles: mcp has styles itself; name those"),
         (changed(styles=3), ": styles is 3; write one of our names, or a path"),
         ("- a\n- b\n", ": the file is no mapping"),
-        ("a: [", ": not YAML ("),
-        ("a: 2001-99-99", ": not YAML ("),
+        ("a: [", " is not YAML: "),
+        ("a: 2001-99-99", " is not YAML: "),
     ],
 )
 def test_mistakes_in_it_are_one_line_with_the_file_in_front(tmp_path, values, message):

@@ -1,4 +1,9 @@
-"""Trajectories in every format, and what is made of them: transitions, training samples, and rows that TRL and verl read."""
+"""Trajectories in every format, and what is made of them: transitions, training samples, and rows that TRL and verl read.
+
+A file becomes rows in this order: `files` yields its records, a module of `readers` makes trajectories of them, `filter` and
+`transitions` choose among them, `kinds` writes samples with `prompts`, and `rows` writes a host's columns. `building` does all of
+it; each step is a generator, and only the last one writes.
+"""
 
 from typing import TYPE_CHECKING
 

@@ -60,14 +60,7 @@ class Episode:
 
 
 def kind_of(name: str, others: Sequence[str] = ()) -> type[Prompted]:
-    """Return the kind of training data with this name.
-
-    Args:
-        others: names that the caller takes, too, for the hint.
-
-    Raises:
-        UserError: the name is unknown, or the kind has no prompts.
-    """
+    """Return the kind of training data with this name."""
     prompted = {one: kind for one, kind in KINDS.items() if issubclass(kind, Prompted)}
     if name not in prompted:
         raise UserError(f"there is no kind {name!r} of a world model's data{nearest(name, [*prompted, *others])}")
@@ -75,11 +68,7 @@ def kind_of(name: str, others: Sequence[str] = ()) -> type[Prompted]:
 
 
 def items_in(source: str | Path, kind: str) -> Iterator[Item]:
-    """Read a file's trajectories, or its transitions for kinds that are made of these.
-
-    Raises:
-        UserError: the file holds transitions, but the kind needs whole trajectories; or as from `readers.read`.
-    """
+    """Read a file's trajectories, or its transitions for kinds that are made of these."""
     if not holds_transitions(source):
         return read(source)
     if kind_of(kind).of == "dialogues":
@@ -102,12 +91,7 @@ def episodes(
     What a filter marked as no target is left out, as in training.
 
     Args:
-        kind: one of `data.kinds.KINDS` that has prompts; decides what a question is.
-        limit: the number of trajectories.
         left_out: counts turns that have no case, by reason.
-
-    Raises:
-        UserError: an item is a transition, but the kind needs whole trajectories.
     """
     chosen, left_out = kind_of(kind), Counter() if left_out is None else left_out
     stage = "cpt" if kind == "cpt" else chosen.form
@@ -203,14 +187,6 @@ class Demonstrations:
     """Draws whole trajectories as a prompt's examples, each of another task; the same for every question but its own task's.
 
     A few more are drawn than are shown, so that leaving one out does not change the others.
-
-    Args:
-        trajectories: to draw from; those without an observation are skipped.
-        shots: how many are shown.
-        source: where they are from, for messages.
-
-    Raises:
-        UserError: `shots` is not positive, or there are fewer tasks.
     """
 
     def __init__(self, trajectories: Iterable[Trajectory], shots: int, *, seed: int = 0, source: str = "") -> None:
@@ -233,11 +209,7 @@ class Demonstrations:
             raise UserError(f"{source}: has {len(self._drawn)} tasks to demonstrate, fewer than {shots}")
 
     def shown(self, item: Item, prompts: Prompts, *, world_context: Shown) -> Item:
-        """Return a trajectory or transition with the demonstrations in its context.
-
-        Raises:
-            UserError: too few are left without its own task, or the prompts do not show a context.
-        """
+        """Return a trajectory or transition with the demonstrations in its context."""
         if "context" in prompts.omits:
             raise UserError(f"{prompts.name}: these prompts show no context, in which demonstrations would stand")
         name = item.trajectory if isinstance(item, Transition) else identity(item)

@@ -82,13 +82,8 @@ def policy_fidelity(
 
     Args:
         items: trajectories in which an agent calls tools, such as those of `wm env rollout`.
-        answers: a `PolicyModel`'s.
         chat_template: the trainer's, if it is not the tokenizer's own.
-        limit: the number of trajectories.
         more: `embedding`, `seed`, `subject`, `data` and `folder`, as in `measure`.
-
-    Raises:
-        UserError: the model is no `PolicyModel`, an item is a transition, or the template gives no exact tokens for a rollout.
     """
     policy = answers.model
     if not isinstance(policy, PolicyModel):
@@ -108,11 +103,7 @@ def episodes(
     limit: int | None = None,
     left_out: Counter[str],
 ) -> Iterator[Episode]:
-    """Make the cases of trajectories' results, in order; what a filter marked as no target is left out.
-
-    Raises:
-        UserError: an item is a transition, or the chat template gives no exact tokens.
-    """
+    """Make the cases of trajectories' results, in order; what a filter marked as no target is left out."""
     tokenizer = predictor.tokenizer
     inspector = Inspector(tokenizer, EchoConfig(coeff=1.0), chat_template=chat_template, end_ids=predictor.ends)
     for item in islice(items, limit):

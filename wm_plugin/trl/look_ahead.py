@@ -45,7 +45,7 @@ def check(trainer: Any, sets: Mapping[str, LookAheadConfig]) -> None:
             raise UserError(f"look_ahead: there is no evaluation set {name!r}{hint}")
         if config.world_model != "own":
             raise UserError(
-                f"look_ahead.{name}.world_model is {config.world_model}: in a training the policy is its own world model; leave "
+                f"look_ahead.{name}.world_model is {config.world_model}: in training the policy is its own world model; leave "
                 "it out, and compare others with wm eval lookahead"
             )
         config.check_marks()

@@ -45,7 +45,7 @@ from wm_plugin.trl.config import WorldModelGRPOConfig
 from wm_plugin.trl.refill import Prompts, groups_to_sample, join, move, split
 from wm_plugin.trl.rewards import check_truth
 from wm_plugin.trl.rollout import Rollouts, Turns, as_text, called, parsing_within_bounds, unanswered
-from wm_plugin.trl.term import TermMixin, nothing_asked, resolve
+from wm_plugin.trl.term import TermMixin, no_coefficient_warning, resolve
 
 logger = logging.getLogger(__name__)
 
@@ -129,7 +129,7 @@ class WorldModelMixin(TermMixin, _Host):
         watch = next(iter(objectives.values()), Objective())
         self._wm_reward_silence = EmptyRewardMonitor(stop=watch.on_silence == "stop", batches=watch.silent_batches)
         self.add_callback(EndCallback(self._wm_end))
-        self._wm_say(nothing_asked(world_model, self.args, self.reward_funcs))
+        self._wm_warn(no_coefficient_warning(world_model, self.args, self.reward_funcs))
         if not objectives or not (objectives.active or objectives.refills or support.has_tokens(self)):
             return
         try:
@@ -155,7 +155,7 @@ class WorldModelMixin(TermMixin, _Host):
 
     def _wm_end(self) -> None:
         super()._wm_end()
-        self._wm_say(self._wm_reward_silence.at_end())
+        self._wm_warn(self._wm_reward_silence.at_end())
 
     def _answer_in_tags(self) -> None:
         template = self.processing_class, self.chat_template, self.chat_template_kwargs
@@ -198,7 +198,7 @@ class WorldModelMixin(TermMixin, _Host):
             output = super()._generate_and_score_completions(inputs)
         if training:  # the host has averaged the figures of rewards over ranks
             metrics = {name: values[-1] for name, values in self._metrics["train"].items() if values}
-            self._wm_say(self._wm_reward_silence.record(metrics))
+            self._wm_warn(self._wm_reward_silence.record(metrics))
         if self.environments:
             self._wm_episodes += self._episodes(output.get("tool_mask"))
         if self._wm:

@@ -815,7 +815,7 @@ def _learn_tool_names(one: RunObjective, rows: Sequence[Row], spans: Sequence[Se
 def make_columns(
     one: RunObjective, spans: Sequence[Sequence[tuple[Span, float]]], rows: Sequence[Row]
 ) -> dict[str, torch.Tensor]:
-    """Return an objective's columns of a batch, jagged like verl's: tokens' weights and tool numbers, and what a row adds to N."""
+    """Return an objective's columns of a batch, jagged like verl's: tokens' weights and tool numbers, and a row's share of N."""
     lengths = [len(row.ids) for row in rows]
     columns = one.columns(spans, max(lengths))
     counts = []

@@ -7,6 +7,7 @@ a host says of an episode: where it begins, its turns, where it ends (see `episo
 
 import functools
 import inspect
+import numbers
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -17,6 +18,7 @@ from typing import Any, Protocol, Self, TypeVar
 from wm_plugin.errors import UserError, shown
 
 NOT_TOOLS = ("reset", "get_reward", "world_context")
+MOST_TURNS = 10**9  # more count as this many
 _NAMES = 20  # of a row's columns that a message has room for
 
 
@@ -78,6 +80,23 @@ def missing_columns(environment: type, columns: Iterable[str]) -> str | None:
         f"the dataset has no column {', '.join(map(repr, missing))}, which {environment.__name__}.reset needs "
         f"(it has {', '.join(map(repr, columns))})"
     )
+
+
+def turn_limit(max_turns: Any, usual: int, column: str = "max_turns") -> int:
+    """Return the number of turns in a row's column: `usual` for None, NaN (an empty cell of a table) or 0."""
+    if max_turns is None:
+        return usual
+    if is_number(max_turns):
+        if max_turns != max_turns or max_turns == 0:
+            return usual
+        if max_turns >= 1 and max_turns % 1 == 0:
+            return int(min(max_turns, MOST_TURNS))
+    raise UserError(f"A row's column `{column}` is {shown(max_turns)}; write a whole number of turns >= 1")
+
+
+def is_number(value: Any) -> bool:
+    """Whether a row's value is a number; numpy's are, too."""
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
 def is_over(world: Any) -> bool:

@@ -25,16 +25,14 @@ from wm_plugin.errors import UserError
 from wm_plugin.hosting.config import check_tool_names
 from wm_plugin.hosting.episode import EpisodePort
 from wm_plugin.hosting.tags import PARAMETER, REMINDER, TOOL, actions_of, begins_to_think, takes_tags
-from wm_plugin.hosting.world import tool_methods, tool_names
+from wm_plugin.hosting.world import tool_methods, tool_names, turn_limit
 from wm_plugin.tokens.chat import users
 from wm_plugin.tokens.spans import Ending, Origin, SpanError, ending
 from wm_plugin.untrusted import BoundsError, encodable, loads
 from wm_plugin.verl import dumps
 from wm_plugin.verl.config import read_config
-from wm_plugin.verl.look_ahead import AheadServers
 from wm_plugin.verl.names import ERROR, INFO, MAX_TURNS, ORIGINS, PROMPT, RESULTS, TOOLS, TRAINING
 from wm_plugin.verl.spans import Block, end_token_ids, locate, make_locator
-from wm_plugin.worlds.kit.rows import turn_limit
 
 _OPENING = 16  # tokens in which a `<think>` at the end of a prompt is; a tokenizer of bytes takes 7
 
@@ -96,6 +94,8 @@ class WorldModelLoopMixin(_Host):
         self._use_environment({} if columns is None else columns)
         ahead = None if training else (self._wm.look_ahead or {}).get(str(kwargs.get("data_source")))
         if ahead is not None:
+            from wm_plugin.verl.look_ahead import AheadServers
+
             self.server_manager = AheadServers(
                 self.server_manager,
                 ahead,

@@ -124,8 +124,8 @@ def test_doctor_reads_what_accelerate_launch_would(monkeypatch, tmp_path, text, 
     path = tmp_path / "default_config.yaml"
     if text is not None:
         path.write_text(text)
-    monkeypatch.setattr(sharding, "default_config", lambda: path)
-    monkeypatch.setattr(sharding, "_has_gpu", lambda: gpu)
+    monkeypatch.setattr(doctor, "default_config", lambda: path)
+    monkeypatch.setattr(doctor, "_has_gpu", lambda: gpu)
     checks = doctor.check_sharding()
     assert [check.state for check in checks] == ([] if expected is None else [expected])
     if expected == "warn":
@@ -136,7 +136,7 @@ def test_doctor_reads_what_accelerate_launch_would(monkeypatch, tmp_path, text, 
 
 def test_doctor_under_a_launcher_goes_by_what_it_set(monkeypatch, launched):
     launched(ACCELERATE_USE_FSDP="true")
-    monkeypatch.setattr(sharding, "_has_gpu", lambda: False)
+    monkeypatch.setattr(doctor, "_has_gpu", lambda: False)
     (check,) = doctor.check_sharding()
     assert check.detail.startswith("FSDP was asked for (ACCELERATE_USE_FSDP is set), DDP runs")
 

@@ -20,7 +20,7 @@ _WRAPPERS = "wm_plugin.worlds.wrappers"
 
 
 def _block(name: str, path: str) -> Any:
-    """A field that is another model's options. The model is imported when a run has the block."""
+    """Return a field that is another model's options. The model is imported when a run has the block."""
 
     def read(value: Any) -> Any:
         try:
@@ -39,7 +39,15 @@ def _sets(value: Any) -> Any:
     """Evaluation sets that are played looking ahead, each with the fields of `LookAheadConfig`."""
     if value is None:
         return None
-    return import_object("wm_plugin.lab.agents.lookahead_values:read_sets", field="look_ahead")(value)
+    sets = import_object("wm_plugin.lab.agents.lookahead_values:read_sets", field="look_ahead")(value)
+    for name, ahead in sets.items():
+        if ahead.world_model != "own":
+            raise UserError(
+                f"look_ahead.{name}.world_model is {ahead.world_model}: in a training the policy is its own world model; leave "
+                "it out, and compare others with wm eval lookahead"
+            )
+        ahead.check_marks()
+    return sets
 
 
 class RunConfig(Options):
@@ -110,13 +118,6 @@ class RunConfig(Options):
                     )
         if self.look_ahead and self.protocol == "tags":
             raise UserError("look_ahead is for episodes that are played by tools, and protocol is tags; leave one out")
-        for name, ahead in (self.look_ahead or {}).items():
-            if ahead.world_model != "own":
-                raise UserError(
-                    f"look_ahead.{name}.world_model is {ahead.world_model}: in a training the policy is its own world model; "
-                    "leave it out, and compare others with wm eval lookahead"
-                )
-            ahead.check_marks()
         return self
 
     @property
@@ -132,7 +133,7 @@ class RunConfig(Options):
         return {self.environment: self.environment} if isinstance(self.environment, str) else self.environment
 
     def classes(self) -> dict[str, type]:
-        """The dressed class of each environment, by the name that rows have for it.
+        """Return the dressed class of each environment, by the name that rows have for it.
 
         Raises:
             UserError: an environment does not exist, or does not fit how it is to be dressed.
@@ -140,7 +141,7 @@ class RunConfig(Options):
         return {name: self.dressed(name) for name in self.named}
 
     def dressed(self, name: str) -> type:
-        """The class of an environment with the wrappers that this run has for it."""
+        """Return the class of an environment with the wrappers that this run has for it."""
         environments = import_object("wm_plugin.worlds:ENVIRONMENTS", field="environment")
         check_world = import_object("wm_plugin.worlds.kit.protocol:check_world", field="environment")
         environment: type = environments.get(self.named[name])
@@ -161,7 +162,7 @@ class RunConfig(Options):
         return classes if isinstance(self.environment, dict) else next(iter(classes.values()), None)
 
     def class_of(self, row: Mapping[str, Any]) -> type | None:
-        """The class that a row is for; None: the host's own tools.
+        """Return the class that a row is for; None: the host's own tools.
 
         Raises:
             UserError: there are several, and the row's column `environment` names none of them.
@@ -180,7 +181,7 @@ class RunConfig(Options):
         return self.dressed(name)
 
     def columns_of(self, row: Mapping[str, Any] | None) -> dict[str, Any]:
-        """What a row gives to `reset`. A file of several worlds' rows has null in the others' columns."""
+        """Return what a row gives to `reset`. A file of several worlds' rows has null in the others' columns."""
         several = isinstance(self.environment, dict)
         columns = (row or {}).items()
         return {name: value for name, value in columns if not several or (value is not None and name != "environment")}

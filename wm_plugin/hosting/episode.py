@@ -113,7 +113,7 @@ class EpisodePort:
         return {} if self._chain is None else self._chain.about()
 
     def report(self) -> dict[str, float]:
-        """The environment's own figures of the episode; see `world.report`."""
+        """Return the environment's own figures of the episode; see `world.report`."""
         return report(self.environment, self.unanswered)
 
     def figures(
@@ -125,7 +125,7 @@ class EpisodePort:
         policy_tokens: int,
         environment_tokens: int,
     ) -> dict[str, float]:
-        """The figures of an episode that ended: the environment's own and the host's.
+        """Return the figures of an episode that ended: the environment's own and the host's.
 
         Args:
             calls: the name of every tool call, in any order. A name that is no tool counts as `unknown`.

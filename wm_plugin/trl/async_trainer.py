@@ -126,7 +126,7 @@ class WorldModelAsyncGRPOTrainer(TermMixin, AsyncGRPOTrainer):
         return loader
 
     def _wm_columns(self, batch: dict[str, torch.Tensor], rows: list[Any]) -> dict[str, torch.Tensor]:
-        """A micro-batch of the host's with our columns: (R, M) for R ranks, each with a row; padding has the index -1."""
+        """Return a micro-batch of the host's with our columns: (R, M) for R ranks, each with a row; padding has the index -1."""
         samples = [sample for row in rows for sample in row.samples]
         origins = [self._wm_origins(sample) for sample in samples]
         observed = [sum(origin.span.end - origin.span.start for origin in own) for own in origins]
@@ -162,11 +162,7 @@ class WorldModelAsyncGRPOTrainer(TermMixin, AsyncGRPOTrainer):
         }
 
     def _wm_origins(self, sample: dict[str, Any]) -> list[Origin]:
-        """The environment's spans in a sample and what is known of each.
-
-        Raises:
-            UserError: the sample has no facts, or its tokens cannot be told apart, and the coefficient is above 0.
-        """
+        """Return the environment's spans in a sample and what is known of each."""
         metrics = sample["metrics"]
         problem = (
             metrics.facts.problem
@@ -229,11 +225,7 @@ class WorldModelAsyncGRPOTrainer(TermMixin, AsyncGRPOTrainer):
 
 
 def _put_loop(worker: Any) -> None:
-    """Let TRL's worker run our loop, which its process makes as it starts.
-
-    Raises:
-        UserError: it runs another one, which notes no facts.
-    """
+    """Let TRL's worker run our loop, which its process makes as it starts."""
     loop = getattr(worker, "_loop_cls", None)  # a worker of one's own need not have it
     if loop is None or issubclass(loop, WorldModelRolloutMixin):
         return
@@ -246,7 +238,7 @@ def _put_loop(worker: Any) -> None:
 
 
 def _terms(row: Any, columns: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The environment's tokens of a packed row, by the host's own packing: they take the place of the trained ones.
+    """Return the environment's tokens of a packed row, by the host's own packing: they take the place of the trained ones.
 
     Args:
         row: the host's `TreeRow`.

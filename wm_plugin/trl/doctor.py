@@ -20,7 +20,7 @@ RESPONSE_TEMPLATES = Version("5.13")  # of transformers; before it, parsing a to
 
 
 def checks() -> list[Check]:
-    """Whether the adapter works on the installed versions, and which claims need newer ones."""
+    """Return whether the adapter works on the installed versions, and which claims need newer ones."""
     trl, transformers = (Version(support.versions()[name]) for name in ("trl", "transformers"))
     mend_trl = f"pip install -U 'trl>={_compat.EXACT_DAPO},<{SUPPORTED.ceiling}'"
     mend_async = f"pip install -U 'trl>={_compat.ASYNC_ROWS},<{ASYNC_GONE}'"
@@ -58,7 +58,7 @@ def checks() -> list[Check]:
 
 
 def check_tokenizer(tokenizer: Any) -> Check:
-    """Whether TRL takes this tokenizer's chat template for tools, and the content of their results can be located."""
+    """Return whether TRL takes this tokenizer's chat template for tools, and the content of their results can be located."""
     name = f"tokenizer {type(tokenizer).__name__} on trl"
     if not tokenizer.is_fast:
         return Check(name, "fail", "slow: it gives no character offsets", "load the fast one")
@@ -82,7 +82,7 @@ def _range(version: Version) -> Check:
 
 
 def _async(mend: str) -> Check:
-    """Whether TRL's asynchronous trainer can carry the term."""
+    """Return whether TRL's asynchronous trainer can carry the term."""
     detail = f"AsyncGRPOTrainer with the objective on trl >= {_compat.ASYNC_ROWS}, < {ASYNC_GONE}"
     return _claim("asynchronous training", support.async_problem() is None, detail, mend)
 
@@ -92,7 +92,7 @@ def _claim(name: str, holds: bool, detail: str, mend: str) -> Check:
 
 
 def check_sharding() -> list[Check]:
-    """What `wm doctor` says of FSDP: nothing unless the launcher, or the file that it reads by default, asks for it."""
+    """Return what `wm doctor` says of FSDP: nothing unless the launcher, or the file that it reads by default, asks for it."""
     if sharding.switched_on() == "FSDP":
         where, on_cpu = "ACCELERATE_USE_FSDP is set", False
     else:
@@ -114,14 +114,14 @@ def check_sharding() -> list[Check]:
 
 
 def default_config() -> Path:
-    """The file of settings that `accelerate launch` takes where it is given none."""
+    """Return the file of settings that `accelerate launch` takes where it is given none."""
     from accelerate.commands.config.config_args import default_config_file
 
     return Path(default_config_file)
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """A file of accelerate's settings; empty if it cannot be read, which accelerate says itself."""
+    """Return a file of accelerate's settings; empty if it cannot be read, which accelerate says itself."""
     try:
         settings = yaml.safe_load(path.read_text(encoding="utf-8"))  # JSON is YAML, too
     except (OSError, ValueError, yaml.YAMLError, RecursionError):
@@ -130,6 +130,6 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _has_gpu() -> bool:
-    """Whether there is a device for which accelerate makes process groups: it has none for Apple's."""
+    """Return whether there is a device for which accelerate makes process groups: it has none for Apple's."""
     accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     return accelerator is not None and accelerator.type != "mps"

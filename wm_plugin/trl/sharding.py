@@ -18,7 +18,7 @@ def warn(trainer: Any) -> None:
 
 
 def problem(args: Any, kind: str) -> str | None:
-    """What to warn of, and the way out; None where what runs is what was asked for.
+    """Return what to warn of, and the way out; None where what runs is what was asked for.
 
     Args:
         args: the trainer's arguments.

@@ -64,7 +64,7 @@ class Window:
         self.entropy: list[float] = []
 
     def begins(self) -> bool:
-        """Whether the next micro-batch is the window's first.
+        """Return whether the next micro-batch is the window's first.
 
         Raises:
             RuntimeError: the window has no more micro-batches, or rollouts that were made ahead were not used.
@@ -184,11 +184,7 @@ class TermMixin(_Host):
                 self._wm_end_step(place, one, coeffs[one.name])
 
     def _wm_end_step(self, place: int, one: RunObjective, coeff: float) -> None:
-        """Complete an optimizer step: its figures, whether any token counted, and the guard. Every rank decides alike.
-
-        Raises:
-            UserError: no token counted, and the run is to stop (see `EmptyBatchMonitor.report`).
-        """
+        """Complete an optimizer step: its figures, whether any token counted, and the guard. Every rank decides alike."""
         window, counted = self._wm_window, 0
         _, selected, environment = window.counts[place]
         bounded = coeff > 0 and one.objective.has_bounds

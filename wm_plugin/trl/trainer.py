@@ -184,7 +184,7 @@ class WorldModelMixin(TermMixin, _Host):
         return output
 
     def _generate_once(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        """What the host generates of these rows, with our columns."""
+        """Return what the host generates of these rows, with our columns."""
         self._wm_rollouts = Rollouts(
             self.num_generations if self.model.training else self.num_generations_eval,
             end_ids=self._wm_end_ids,
@@ -267,7 +267,7 @@ class WorldModelMixin(TermMixin, _Host):
         return rewards
 
     def _refilled(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        """A generation batch in which groups without an advantage have given way to groups of further prompts."""
+        """Return a generation batch in which groups without an advantage have given way to groups of further prompts."""
         from accelerate.utils import gather_object
 
         names, rank, ranks = list(inputs[0]), self.accelerator.process_index, self.accelerator.num_processes
@@ -468,7 +468,7 @@ class WorldModelMixin(TermMixin, _Host):
         return figures
 
     def _episodes(self, tool_mask: torch.Tensor | None) -> list[dict[str, float]]:
-        """The figures of each of this rank's episodes."""
+        """Return the figures of each of this rank's episodes."""
         ids, texts = self._wm_rollouts.completion_ids, self._wm_rollouts.completions
         budget = None if self.max_tool_calling_iterations == sys.maxsize else self.max_tool_calling_iterations
         own = []

@@ -58,7 +58,7 @@ class WorldModelConfig(RunConfig):
 
 
 def read_config(config: Any) -> WorldModelConfig:
-    """The block `wm` of a trainer's config.
+    """Return the block `wm` of a trainer's config.
 
     Raises:
         UserError: there is none, a key does not exist (with the nearest one), or a value does not fit.

@@ -285,11 +285,7 @@ class WorldModelTrainerMixin(_Host):
         self._wm_replaced = self._wm_failed = 0
 
     def _check_lost(self, lost: int) -> float:
-        """The share of this step's trajectories that failed.
-
-        Raises:
-            RuntimeError: it is more than the run allows.
-        """
+        """Return the share of this step's trajectories that failed."""
         trajectories = self._wm_expected + self._wm_replaced
         share = lost / trajectories
         if not lost:
@@ -341,11 +337,7 @@ class WorldModelTrainerMixin(_Host):
             self._wm_episodes = []
 
     def _check_worlds(self, episodes: Sequence[Mapping[str, float]]) -> None:
-        """Worlds that are lost are no failures of the agent loop; too many of them end the run by the same rule.
-
-        Raises:
-            RuntimeError: they are more than the run allows; or episodes were in the real world that should be simulated.
-        """
+        """Worlds that are lost are no failures of the agent loop; too many of them end the run by the same rule."""
         if self._wm.simulates_all and any("simulation/requests" not in episode for episode in episodes):
             raise RuntimeError(
                 f"wm: episodes of a step were not in the world model, though wm.simulation says so: the column {TRAINING} did "
@@ -418,11 +410,7 @@ class WorldModelTrainerMixin(_Host):
             yield one, spans
 
     def _origins(self, row: "Row") -> list[Origin]:
-        """The environment's spans in a response and what is known of each: from our agent loop, or from a user's own.
-
-        Raises:
-            UserError: the loop could not tell, or it does not say.
-        """
+        """Return the environment's spans in a response and what is known of each: from our agent loop, or from a user's own."""
         if row.extra.get(ERROR):
             raise UserError(row.extra[ERROR])
         if ORIGINS in row.extra:
@@ -443,7 +431,7 @@ class WorldModelTrainerMixin(_Host):
         return []
 
     def _way_to_our_loop(self) -> str:
-        """What to write so that rollouts are made by our agent loop: verl asks the dataset first, then the config."""
+        """Return what to write so that rollouts are made by our agent loop: verl asks the dataset first, then the config."""
         if AGENT_NAME in getattr(getattr(self.train_dataset, "dataframe", None), "column_names", ()):
             return f"drop the dataset's column {AGENT_NAME}, which wins over default_agent_loop"
         return f"write {support.OUR_LOOP}"
@@ -642,11 +630,7 @@ class WorldModelTrainerMixin(_Host):
             logger.warning("the config is not the checkpoint's: %s", ", ".join(changed))
 
     def _check_restored(self, folder: str) -> None:
-        """Refuse rollouts of a run without us, which an asynchronous mode's checkpoint keeps until they are trained on.
-
-        Raises:
-            UserError: there are some, and the term could not tell which of their tokens are the environment's.
-        """
+        """Refuse rollouts of a run without us, which an asynchronous mode's checkpoint keeps until they are trained on."""
         if self.trainer_mode == "sync" or not (self._wm_on and self._wm.objectives.active):
             return
         items = tq.kv_list("train").get("train", {})
@@ -721,7 +705,7 @@ class Row(NamedTuple):
 
 
 def _read_rows(data: Any, tags: Sequence[Mapping[str, Any]], rewards: Sequence[float]) -> list[Row]:
-    """The rows of a batch, from verl's columns of it."""
+    """Return the rows of a batch, from verl's columns of it."""
     return [
         Row(
             uid=getattr(uid, "data", uid),
@@ -744,16 +728,13 @@ def _read_rows(data: Any, tags: Sequence[Mapping[str, Any]], rewards: Sequence[f
 
 
 def _last_update(trainer: Any) -> bool:
-    """Whether a trainer is at the last update of a step, of which `separate_async` has several."""
+    """Return whether a trainer is at the last update of a step, of which `separate_async` has several."""
     return bool(trainer.local_trigger_step + 1 == trainer.parameter_sync_step)
 
 
 def _check_rows(wm: WorldModelConfig, dataset: Any, files: str) -> None:
     """Refuse rows with which their world cannot begin, which a rollout would find out. Where there is one world, all rows have
     the columns of the first.
-
-    Raises:
-        UserError: one line with the row and what it lacks, or has too much.
     """
     if not len(dataset):
         return
@@ -779,11 +760,7 @@ def _check_rows(wm: WorldModelConfig, dataset: Any, files: str) -> None:
 
 
 def _check_sets(names: Iterable[str], dataset: Any) -> None:
-    """Refuse names of evaluation sets that no row of the validation files has.
-
-    Raises:
-        UserError: one line with the name.
-    """
+    """Refuse names of evaluation sets that no row of the validation files has."""
     rows: Any = getattr(dataset, "dataframe", None)  # a class of the user's own need not have it
     if "data_source" not in getattr(rows, "column_names", ()):
         return
@@ -812,7 +789,7 @@ def _learn_tool_names(one: RunObjective, rows: Sequence[Row], spans: Sequence[Se
 def make_columns(
     one: RunObjective, spans: Sequence[Sequence[tuple[Span, float]]], rows: Sequence[Row]
 ) -> dict[str, torch.Tensor]:
-    """An objective's columns of a batch, jagged as verl's: weights and tool numbers of tokens, and what each row adds to N."""
+    """Return an objective's columns of a batch, jagged as verl's: the tokens' weights and tool numbers, each row's share of N."""
     lengths = [len(row.ids) for row in rows]
     columns = one.columns(spans, max(lengths))
     counts = []
@@ -829,6 +806,6 @@ def _jagged(padded: torch.Tensor, lengths: list[int]) -> torch.Tensor:
 
 
 def _model_type(config: Any) -> str | None:
-    """The root model type, by which verl chooses how a model's turns are joined."""
+    """Return the root model type, by which verl chooses how a model's turns are joined."""
     model = omega_conf_to_dataclass(config.actor_rollout_ref.model)
     return getattr(model.hf_config, "model_type", None)

@@ -28,8 +28,7 @@ from wm_plugin.data.readers.base import Reject
 from wm_plugin.data.schema import Source, Trajectory
 from wm_plugin.data.write import write
 from wm_plugin.errors import UserError
-from wm_plugin.lab.evaluation.measures import Measure
-from wm_plugin.lab.evaluation.paired import Key, Sums, differences
+from wm_plugin.lab.evaluation.measures import Key, Measure, Sums, differences
 from wm_plugin.runtime.command import exit_code, output
 from wm_plugin.worlds.agents.controls import CONTROLS
 from wm_plugin.worlds.agents.rollout import play

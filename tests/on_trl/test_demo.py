@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM
 from wm_plugin.cli import demo as command
 from wm_plugin.cli.main import main
 from wm_plugin.errors import MissingExtraError, UserError
-from wm_plugin.lab.evaluation.compare import Ratio
+from wm_plugin.lab.evaluation.intervals import Ratio
 from wm_plugin.lab.report.sources import collect
 from wm_plugin.lab.tiny.held_out import Ahead, HeldOut, Measured
 from wm_plugin.lab.tiny.policy import make_tokenizer

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from support.examples import examples
 from support.pages import Page
-from wm_plugin.lab.evaluation.compare import Ratio
+from wm_plugin.lab.evaluation.intervals import Ratio
 from wm_plugin.lab.evaluation.one_step import Prediction
 from wm_plugin.lab.report import render
 from wm_plugin.lab.tiny.held_out import Ahead, HeldOut, Measured
 from wm_plugin.lab.tiny.policy import Played, make_tokenizer
-from wm_plugin.trl.demo.page import GLYPHS, choose, headline, make_report
+from wm_plugin.trl.demo import page as page_of_demo
+from wm_plugin.trl.demo.page import choose, headline, make_report
 from wm_plugin.trl.demo.report import Arm, make_claims, tell_look_ahead
 
 BOARDS = 80
@@ -118,8 +119,9 @@ def test_differences_have_a_sign_and_none_has_not(held_out) -> None:
 
 def test_every_glyph_of_the_boards_is_in_the_legend(held_out) -> None:
     shown = page(held_out)
-    explained = {character for glyphs, _ in GLYPHS for character in glyphs.split()}
-    for meaning in dict(GLYPHS).values():
+    glyphs = page_of_demo._TEXTS["glyphs"]
+    explained = {character for characters in glyphs for character in characters.split()}
+    for meaning in glyphs.values():
         assert meaning in shown.text
     boards = "".join(held_out.boards + held_out.walked) + ">!:P"
     assert set(boards) - {"\n"} <= explained

@@ -20,11 +20,11 @@ class Toy:
         self.count = 0
         self.children: list[subprocess.Popen[bytes]] = []
 
-    def start(self, count: int = 0) -> dict[str, Any]:
+    def start(self, count: int = 0) -> str:
         if count < 0:
             raise UserError("count is below 0")
         self.count = count
-        return {"text": f"count {count}"}
+        return f"count {count}"
 
     def step(self, command: str) -> dict[str, Any]:
         if command == "hang":

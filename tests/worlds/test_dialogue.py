@@ -99,7 +99,7 @@ def test_cases_are_what_they_say(level: str) -> None:
     if level == "standard":
         assert set(kinds) == {(kind, "") for kind in REQUESTS}
     else:
-        possible = {(kind, trap) for kind, traps in REQUESTS.items() if traps for trap in traps + ANYONES}
+        possible = {(kind, trap) for kind, traps in REQUESTS.items() if traps for trap in (*traps, *ANYONES)}
         assert set(kinds) == possible | {(kind, "") for kind in REQUESTS}
         assert all(any(request.trap for request in case(seed, level).requests) for seed in range(200))
 

@@ -16,7 +16,6 @@ from wm_plugin.hosting.world import tool_names
 from wm_plugin.registry import import_object
 from wm_plugin.worlds import ENVIRONMENTS, SPECS, EnvironmentSpec
 from wm_plugin.worlds.kit.protocol import KINDS
-from wm_plugin.worlds.specs import ALL
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "wm_plugin" / "worlds"
@@ -24,7 +23,6 @@ FOLDER = ROOT / "wm_plugin" / "worlds"
 SHARED = {
     "agents",
     "check",
-    "environments",
     "from_file",
     "kit",
     "mixture",
@@ -60,7 +58,7 @@ def test_every_module_of_the_room_is_registered_or_shared() -> None:
 
 
 def test_the_registry_has_the_paths_of_the_specs() -> None:
-    assert list(ENVIRONMENTS) == sorted(spec.name for spec in ALL)  # none is there twice
+    assert list(ENVIRONMENTS) == sorted(SPECS)
     assert ENVIRONMENTS.get("grid") is import_object(SPECS["grid"].path, field="")
 
 

@@ -1,6 +1,6 @@
-"""Where rollouts come from: one environment a file, or a package where it has several parts.
+"""Where rollouts come from: one world a file, or a package where it has several parts.
 
-Every environment is a class in the form that TRL's `environment_factory` takes, and that our verl agent loop drives too:
+Every world is a class in the form that TRL's `environment_factory` takes, and that our verl agent loop drives too:
 
 * `reset(**columns) -> str`: starts the episode that a dataset row describes and returns the first observation;
 * every public method is a tool; it returns the next observation as text;
@@ -19,16 +19,8 @@ from wm_plugin._lazy import lazy
 from wm_plugin.hosting.world import not_a_tool
 
 if TYPE_CHECKING:
-    from wm_plugin.worlds.environments import ENVIRONMENTS, load
-    from wm_plugin.worlds.specs import SPECS, EnvironmentSpec, Needs
+    from wm_plugin.worlds.specs import ENVIRONMENTS, SPECS, EnvironmentSpec, Needs, load
 
+_NAMES = ("ENVIRONMENTS", "SPECS", "EnvironmentSpec", "Needs", "load")
 __all__ = ["ENVIRONMENTS", "SPECS", "EnvironmentSpec", "Needs", "load", "not_a_tool"]
-_MODULES = {
-    "ENVIRONMENTS": "environments",
-    "EnvironmentSpec": "specs",
-    "Needs": "specs",
-    "SPECS": "specs",
-    "load": "environments",
-}
-
-__getattr__ = lazy(__name__, _MODULES)
+__getattr__ = lazy(__name__, dict.fromkeys(_NAMES, "specs"))

@@ -9,50 +9,39 @@ import functools
 import os
 import random
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from wm_plugin.errors import MissingExtraError, UserError, shown
 from wm_plugin.untrusted import loads
-from wm_plugin.worlds.kit.commands import CommandEnvironment, expert, wanderer
+from wm_plugin.worlds.kit.commands import CommandEnvironment, expert, reply, tidy, wanderer
+from wm_plugin.worlds.kit.described import described
 from wm_plugin.worlds.kit.rows import (
     SPLITS,
+    Rows,
     check_count,
     check_level,
+    distinct,
     draws,
-    prompt_and_budget,
     row_number,
+    rows_of,
     split_of,
     turn_limit,
 )
+from wm_plugin.worlds.specs import SPECS
 
 MAX_TURNS = 50
+TASKS = described("alfworld.yaml")
 # The kinds of tasks of each level; "data" has the user's own games.
-LEVELS: dict[str, tuple[str, ...]] = {
-    "standard": ("put", "light"),
-    "hard": ("clean", "heat", "cool", "two"),
-    "data": (),
-}
-SCENES = [floor + room for floor in (0, 200, 300, 400) for room in range(1, 31)]
-ROOMS = {"put": SCENES, "two": SCENES, "light": SCENES[30:90], "clean": SCENES[:30] + SCENES[90:]}
-ROOMS |= {"heat": SCENES[:30], "cool": SCENES[:30]}  # kitchens
-TOOLS = {"clean": ("Cleanable", "SinkBasin"), "heat": ("Heatable", "Microwave"), "cool": ("Coolable", "Fridge")}
+LEVELS = {level: [task for task, of in TASKS.items() if of["level"] == level] for level in ("standard", "hard", "data")}
 LAMPS = ("DeskLamp", "FloorLamp")
 STANDS = ("Desk", "Dresser", "SideTable", "CoffeeTable", "DiningTable", "Shelf")  # places for a lamp
 # ALFWorld's own splits: the rooms of valid_seen are those of train games, the rooms of valid_unseen are in none.
 DATA = {"train": "train", "seen": "valid_seen", "unseen": "valid_unseen"}
 NOTHING = "Nothing happens."  # in answer to what is no command now
 UNCHANGED = ("checked", "examined")  # facts that mere looking adds
-
-INSTRUCTION = """You are in a room of a household and have a task to do there, with {turns}. You carry one
-thing at a time.
-Call act with one command: look, inventory, go to <place>, open <place>, close <place>, take <thing> from <place>,
-move <thing> to <place>, examine <thing or place>, use <thing>, heat | clean | cool <thing> with <place>,
-slice <thing> with <thing>. Names have numbers, e.g. go to countertop 1, take mug 2 from shelf 1, clean mug 2 with sinkbasin 1.
-Things inside a closed place are seen after you open it.
-
-"""
-
+INSTRUCTION = SPECS["alfworld"].instruction
 # RWML's agents think before each action; how they are asked to is ours.
 THINK = "\n\nBefore each call, think about the task between <think> and </think>."
 
@@ -67,7 +56,6 @@ class AlfworldEnvironment(CommandEnvironment):
 
     refusals = (*CommandEnvironment.refusals, NOTHING)
     _engine = "wm_plugin.worlds.alfworld:Engine"
-    _timeout = 60.0
 
     def reset(
         self, level: str, seed: int = 0, game: str = "", max_turns: int | None = None, think: Any = None, **_: Any
@@ -99,7 +87,7 @@ def dataset_rows(
     split: str | None = None,
     max_turns: int = MAX_TURNS,
     think: bool = False,
-) -> list[dict[str, Any]]:
+) -> Rows:
     """Make rows for a trainer; `reset` appends the first observation, with the task, to the prompt.
 
     Args:
@@ -112,16 +100,14 @@ def dataset_rows(
     check_level(level, LEVELS, "ALFWorld")
     part = split_of(split, held_out, "ALFWorld")
     rng = draws(seed, part)
-    prompt, more = prompt_and_budget(INSTRUCTION, max_turns, MAX_TURNS, "command")
-    columns = more | ({"think": True} if think else {})
-    if level == "data":
-        games = _own_games(count, rng, DATA[part])
-        return [{"prompt": prompt, "level": level, "game": game, **columns} for game in games]
-    seeds: dict[int, None] = {}
-    while len(seeds) < count:
+
+    def draw() -> int:
         digit = rng.randint(1, 8) if part == "train" else 9 * (part == "seen")
-        seeds[rng.randrange(10**7) * 10 + digit] = None
-    return [{"prompt": prompt, "level": level, "seed": number, **columns} for number in seeds]
+        return rng.randrange(10**7) * 10 + digit
+
+    column, values = ("game", _own_games(count, rng, part)) if level == "data" else ("seed", distinct(count, draw))
+    rows = rows_of(INSTRUCTION, ({"level": level, column: value} for value in values), max_turns, MAX_TURNS, "command")
+    return [row | {"think": True} for row in rows] if think else rows
 
 
 def _data_folder() -> Path:
@@ -134,13 +120,13 @@ def _data_folder() -> Path:
 
 def _own_games(count: int, rng: random.Random, part: str) -> list[str]:
     folder = _data_folder()
-    paths = sorted(path.relative_to(folder).as_posix() for path in folder.glob(f"**/{part}/**/game.tw-pddl"))
+    paths = sorted(path.relative_to(folder).as_posix() for path in folder.glob(f"**/{DATA[part]}/**/game.tw-pddl"))
     rng.shuffle(paths)
     games: list[str] = []
     for game in paths:
         if len(games) < count and _game(folder / game).get("solvable") is not False:
             games.append(game)
-    check_count(count, len(games), f"ALFWORLD_DATA has {{}} solvable games of {part}")
+    check_count(count, len(games), f"ALFWORLD_DATA has {{}} solvable games of {DATA[part]}")
     return games
 
 
@@ -159,39 +145,32 @@ class Engine:
         self._env: Any = PddlEnv(textworld.EnvInfos())
         self._walkthrough: list[str] = []
 
-    def start(self, level: str, seed: int, game: str) -> dict[str, Any]:
+    def start(self, level: str, seed: int, game: str) -> str:
         data = _own_game(game) if game or level == "data" else build(level, seed)
         self._env.load(data)
         demangler = self._demangler(game_infos=self._env._entity_infos)
         for info in self._env._entity_infos.values():
             info.name = demangler.demangle_alfred_name(info.id)
-        names = {info.id: info.name for info in self._env._entity_infos.values()}
+        names = self._names()
         steps = data.get("walkthrough") or []
         self._walkthrough = [" ".join(names.get(word.lower(), word) for word in step.split()) for step in steps]
         state = self._env.reset()
         self._facts = _lasting(state)
-        return {"text": _tidy(state.feedback)}
+        return _tidy(state.feedback)
 
     def step(self, command: str) -> dict[str, Any]:
         if command.lower() not in self._env.state["_valid_commands"]:  # without listing all actions again
-            return {"text": NOTHING, "score": 0, **dict.fromkeys(("won", "over", "valid", "changed"), False)}
+            return reply(NOTHING, valid=False)
         state, _, _ = self._env.step(command.lower())
         before, self._facts = self._facts, _lasting(state)
         won = bool(state["won"])
-        return {
-            "text": _tidy(state.feedback),
-            "score": float(won),
-            "won": won,
-            "over": won,
-            "valid": True,
-            "changed": self._facts != before,
-        }
+        return reply(_tidy(state.feedback), float(won), won, changed=self._facts != before)
 
     def context(self) -> str:
         """Where every thing lies, and which places are closed."""
-        names = {info.id: info.name for info in self._env._entity_infos.values()}
+        names = self._names()
         return places(
-            [(fact.name.lower(), [names.get(one.name, one.name) for one in fact.arguments]) for fact in self._facts]
+            (fact.name.lower(), [names.get(one.name, one.name) for one in fact.arguments]) for fact in self._facts
         )
 
     def plan(self) -> list[str]:
@@ -204,8 +183,11 @@ class Engine:
     def commands(self) -> list[str]:
         return [command for command in self._env.state["admissible_commands"] if command != "help"]
 
+    def _names(self) -> dict[str, str]:
+        return {info.id: info.name for info in self._env._entity_infos.values()}
 
-def places(facts: list[tuple[str, list[str]]]) -> str:
+
+def places(facts: Iterable[tuple[str, list[str]]]) -> str:
     """Describe the places of a game, one a line: whether they are open or closed, and what lies there.
 
     `facts` are names of PDDL's predicates in lower case, with the names of their arguments.
@@ -234,8 +216,7 @@ def _lasting(state: Any) -> set[Any]:
 
 
 def _tidy(text: str) -> str:
-    text = text.replace("-= Welcome to TextWorld, ALFRED! =-", "")
-    return "\n".join(line.strip() for line in text.split("\n") if line.strip())
+    return tidy(text.replace("-= Welcome to TextWorld, ALFRED! =-", ""))
 
 
 def _own_game(game: str) -> dict[str, Any]:
@@ -265,21 +246,13 @@ def build(level: str, seed: int) -> dict[str, Any]:
     """Build a game of a level; the kind of task, the room, the positions of objects and the goal depend on the seed."""
     check_level(level, LEVELS, "ALFWorld")
     seed = row_number(seed, "seed", "ALFWorld")
-    from alfworld.info import ALFRED_PDDL_PATH, ALFRED_TWL2_PATH
-
     rng = random.Random(seed)
     while True:  # not every room can have every task
         task = rng.choice(LEVELS[level])
-        scene = rng.choice([scene for scene in ROOMS[task] if (scene % 10 == 0) == (seed % 10 == 0)])
-        parts = _problem(task, scene, rng)
-        if parts is not None:
-            goal, problem, steps = parts
-            return {
-                "walkthrough": steps,
-                "pddl_domain": _read(ALFRED_PDDL_PATH),
-                "grammar": _read(ALFRED_TWL2_PATH).replace("UNKNOWN GOAL", goal),
-                "pddl_problem": problem,
-            }
+        scenes = [floor + room for floor in TASKS[task]["rooms"] for room in range(1, 31)]
+        scene = rng.choice([scene for scene in scenes if (scene % 10 == 0) == (seed % 10 == 0)])
+        if (game := _built(task, scene, rng)) is not None:
+            return game
 
 
 @functools.lru_cache
@@ -287,26 +260,26 @@ def _read(path: str) -> str:
     return Path(path).read_text()
 
 
-def _problem(task: str, scene: int, rng: random.Random) -> tuple[str, str, list[str]] | None:
-    """Return the goal in words, a PDDL problem and a solution with identifiers as names; None if the room has no such task."""
+def _built(task: str, scene: int, rng: random.Random) -> dict[str, Any] | None:
+    """Return a game whose walkthrough has identifiers as names; None if the room has no such task."""
     import alfworld.gen.constants as alfred
+    from alfworld.info import ALFRED_PDDL_PATH, ALFRED_TWL2_PATH
 
+    of = TASKS[task]
     holds, can = alfred.VAL_RECEPTACLE_OBJECTS, alfred.VAL_ACTION_OBJECTS
     plan = Path(alfred.__file__).parent / "layouts" / f"FloorPlan{scene}"
-    places = [(_identifier(name), kind) for name in sorted(loads(_read(f"{plan}-openable.json")))
-              if (kind := _kind(name)) in holds]  # fmt: skip
-    kinds = sorted({kind for _, kind in places})
+    names = sorted(loads(_read(f"{plan}-openable.json")))
+    spots = {_identifier(name): kind for name in names if (kind := _kind(name)) in holds}  # kinds of places by place
+    kinds = sorted(set(spots.values()))
     things = [
         kind
         for kind in sorted(loads(_read(f"{plan}-objects.json")))
-        if kind in LAMPS
+        if (kind in LAMPS and not set(kinds).isdisjoint(STANDS))
         or (kind in alfred.OBJECTS and kind not in alfred.RECEPTACLES and any(kind in holds[place] for place in kinds))
     ]
-    if not any(kind in STANDS for kind in kinds):
-        things = [kind for kind in things if kind not in LAMPS]
     lamps = [kind for kind in things if kind in LAMPS]
     # Pairs of an object and the kind of place that it goes to; it starts at a place of another kind.
-    property_, tool = TOOLS.get(task, (None, None))
+    tool = of.get("tool")
     pairs = [
         (thing, place)
         for thing in things
@@ -314,7 +287,7 @@ def _problem(task: str, scene: int, rng: random.Random) -> tuple[str, str, list[
         if thing in holds[place]
         and thing not in LAMPS
         and place != tool
-        and (property_ is None or thing in can[property_])
+        and (tool is None or thing in can[of["property"]])
         and any(thing in holds[other] for other in kinds if other != place)
     ]
     if not pairs or (tool and tool not in kinds) or (task == "light" and not lamps):
@@ -323,15 +296,14 @@ def _problem(task: str, scene: int, rng: random.Random) -> tuple[str, str, list[
 
     objects = []  # identifier, kind, place
     for kind in things:
-        is_task_object = kind == thing and task != "light"
-        spots = [place for place, of in places if kind in holds[of] and not (is_task_object and of == target)]
-        if kind in LAMPS:
-            spots = [place for place, of in places if of in STANDS]
+        elsewhere = target if kind == thing and task != "light" else None
+        fitting = STANDS if kind in LAMPS else [place for place in kinds if kind in holds[place] and place != elsewhere]
+        free = [place for place, its_kind in spots.items() if its_kind in fitting]
         copies = 1 if kind in LAMPS else rng.randint(2, 3) if kind == thing else rng.randint(1, 2)
-        objects += [(f"{kind}_bar_{number}", kind, rng.choice(spots)) for number in range(copies)]
-    where = {place: f"loc_{number}" for number, (place, _) in enumerate(places)}
+        objects += [(f"{kind}_bar_{number}", kind, rng.choice(free)) for number in range(copies)]
+    where = {place: f"loc_{number}" for number, place in enumerate(spots)}
     facts = ["(atLocation agent1 loc_init)"]
-    for place, kind in places:
+    for place, kind in spots.items():
         facts += [f"(receptacleType {place} {kind}Type)", f"(receptacleAtLocation {place} {where[place]})"]
         facts += [f"(openable {place})"] if kind in alfred.OPENABLE_CLASS_LIST else []
     for kind in kinds:
@@ -350,67 +322,50 @@ def _problem(task: str, scene: int, rng: random.Random) -> tuple[str, str, list[
         *(f"{kind}Type - otype" for kind in other_types),
         *(f"{kind}Type - rtype" for kind in kinds if kind not in other_types),
     ]
-    words, goal = _goal(task, thing, target, lamps)
-    destination = lamps[0] if task == "light" else target
-    steps = _solve(task, thing, objects, places, destination, tool, alfred.OPENABLE_CLASS_LIST)
+    words = {"Thing": thing, "thing": thing.lower(), "a_thing": _a(thing.lower()), "lamp": "".join(lamps[:1]).lower()}
+    words |= {"Place": target, "place": target.lower(), "a_place": _a(target.lower())}
     lines = ["(define (problem built)", "(:domain alfred)", "(:objects", *declarations, ")", "(:init", *facts, ")"]
-    return words, "\n".join([*lines, f"(:goal {goal})", ")"]), steps
-
-
-def _goal(task: str, thing: str, target: str, lamps: list[str]) -> tuple[str, str]:
-    """Return the goal in words and in PDDL."""
-    a, place = _a(thing.lower()), target.lower()
-    of_kind = f"(objectType ?o {thing}Type)"
-    in_place = f"(receptacleType ?r {target}Type) (inReceptacle ?o ?r)"
-    if task == "light":
-        lamp_is_on = "(isToggled ?t) (inReceptacle ?t ?r) (receptacleAtLocation ?r ?l) (atLocation ?a ?l)"
-        light = f"(exists (?t - object ?r - receptacle ?a - agent ?l - location) (and (toggleable ?t) {lamp_is_on}))"
-        holding = f"(exists (?o - object ?a - agent) (and {of_kind} (holds ?a ?o)))"
-        return f"look at {a} under the {lamps[0].lower()}", f"(and {light} {holding})"
-    if task == "two":
-        second = f"(objectType ?p {thing}Type) (inReceptacle ?p ?r) (not (= ?o ?p))"
-        goal = f"(exists (?r - receptacle ?o - object ?p - object) (and {of_kind} {in_place} {second}))"
-        return f"put two of the kind {thing.lower()} in the same {place}", goal
-    treatment = {"clean": "clean", "heat": "hot", "cool": "cool"}.get(task, "")
-    state = f"(is{treatment.title()} ?o)" if treatment else ""
-    a = f"a {treatment} {thing.lower()}" if treatment else a
-    return f"put {a} in {_a(place)}", f"(exists (?r - receptacle ?o - object) (and {of_kind} {in_place} {state}))"
+    goal = of["goal"].format(**words)
+    return {
+        "walkthrough": _solve(task, thing, objects, spots, lamps[0] if task == "light" else target, tool),
+        "pddl_domain": _read(ALFRED_PDDL_PATH),
+        "grammar": _read(ALFRED_TWL2_PATH).replace("UNKNOWN GOAL", of["words"].format(**words)),
+        "pddl_problem": "\n".join([*lines, f"(:goal {goal})", ")"]),
+    }
 
 
 def _solve(
-    task: str,
-    thing: str,
-    objects: list[tuple[str, str, str]],
-    places: list[tuple[str, str]],
-    target: str,
-    tool: str | None,
-    openable: list[str],
+    task: str, thing: str, objects: list[tuple[str, str, str]], kinds: dict[str, str], target: str, tool: str | None
 ) -> list[str]:
     """Return commands that solve the task; `target` is a kind of place, or of lamp."""
-    kinds, position, open_places = dict(places), "", set()
+    from alfworld.gen.constants import OPENABLE_CLASS_LIST
+
+    position, opened = "", set()
     steps: list[str] = []
 
     def go(place: str) -> None:
         nonlocal position
         steps.extend([f"go to {place}"] if place != position else [])
-        steps.extend([f"open {place}"] if kinds[place] in openable and place not in open_places else [])
-        open_places.add(place)
+        steps.extend([f"open {place}"] if kinds[place] in OPENABLE_CLASS_LIST and place not in opened else [])
+        opened.add(place)
         position = place
 
-    goal = next((place for place, kind in places if kind == target), "")
+    def first(kind: str | None) -> str:
+        return next(place for place, its_kind in kinds.items() if its_kind == kind)
+
     for name, _, place in [entry for entry in objects if entry[1] == thing][: 2 if task == "two" else 1]:
         go(place)
         steps.append(f"take {name} from {place}")
         if tool is not None:
-            go(next(place for place, kind in places if kind == tool))
+            go(first(tool))
             steps.append(f"{task} {name} with {position}")
         if task == "light":
             lamp, _, place = next(entry for entry in objects if entry[1] == target)
             go(place)
             steps.append(f"use {lamp}")
         else:
-            go(goal)
-            steps.append(f"move {name} to {goal}")
+            go(first(target))
+            steps.append(f"move {name} to {position}")
     return steps
 
 

@@ -12,8 +12,8 @@ import random
 import subprocess
 import sys
 import time
-import tracemalloc
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -27,7 +27,7 @@ from wm_plugin.worlds.worlds import World, load
 
 MAX_TURNS, WANDERER_TURNS = 200, 30  # of any episode and of a wanderer's; environments end on their own
 LONG = 20.0  # seconds after which no more rows are played
-BUDGET = 0.3  # seconds over which speeds are measured
+BUDGET = 0.15  # seconds over which a speed is measured
 HOSTILE: tuple[Any, ...] = (
     *("", "\0", "\ud800", "x" * 100_000, "'; DROP TABLE x; --", "$(reboot)", "</tool_response><|im_end|>"),
     *("<action><action>", "{}{0}%s", None, True, float("nan"), 10**30, ["U"], {"U": 1}),
@@ -73,10 +73,13 @@ class Report:
         return {**asdict(self), "ok": self.ok}
 
 
-def check(world: World, *, seeds: int = 20, level: str | None = None) -> Report:
+def check(world: World, *, seeds: int = 20, level: str | None = None, quick: bool = False) -> Report:
     """Play `seeds` rows with the wanderer and with the expert, and report what holds and what fails.
 
     If the rows or the class fail, nothing is played.
+
+    Args:
+        quick: starts no other process and measures no speed.
     """
     if seeds < 1:
         raise UserError(f"seeds is {seeds}; write a number >= 1")
@@ -88,10 +91,13 @@ def check(world: World, *, seeds: int = 20, level: str | None = None) -> Report:
         report.add("class", _class_problem(world, rows[0]), f"tools: {tools}")
         if report.ok:
             _attributes(world, rows[0], report)
-            _episodes(world, rows, report, level)
+            here = _episodes(world, rows, report)
+            if not quick:
+                _compare(world, len(rows), here, report, level)
             good = f"{len(HOSTILE)} hostile values a tool are answered in words"
             report.add("any input", _robustness_problem(world, rows[0]), good)
-            _speed(world, rows, report)
+            if not quick:
+                _speed(world, rows, report)
     except UserError:
         raise
     except Exception as error:
@@ -111,10 +117,10 @@ def choosers(world: World, number: int) -> dict[str, Chooser]:
 
 def texts(environment: Any, row: Row, choose: Chooser, calls: list[ToolCall] | None = None) -> list[str]:
     """Play an episode; return all observations in order, and its outcome as JSON last. Calls are appended to `calls`."""
-    seen, over = [str(environment.reset(**row))], is_over
-    while not over(environment) and len(seen) <= MAX_TURNS and (call := choose(environment)) is not None:
-        if calls is not None:
-            calls.append(call)
+    calls = [] if calls is None else calls
+    seen = [str(environment.reset(**row))]
+    while not is_over(environment) and len(seen) <= MAX_TURNS and (call := choose(environment)) is not None:
+        calls.append(call)
         try:
             seen.append(str(getattr(environment, call[0])(**call[1])))
         except ValueError as error:
@@ -184,26 +190,32 @@ def _class_problem(world: World, row: Row) -> str:
 
 def _attributes(world: World, row: Row, report: Report) -> None:
     """Check who is observed, by tool where they differ, and the figures."""
+    environment = world.make()
+    environment.reset(**row)
     if hasattr(world.environment, "observer"):
-        tools: dict[str, list[str]] = {}
-        for tool, kind in world.observers.items():
-            tools.setdefault(kind, []).append(tool)
-        report.add("observer", "", "; ".join(f"{kind} ({', '.join(names)})" for kind, names in tools.items()))
+        kinds = dict.fromkeys(world.observers.values())
+        by_kind = {kind: [tool for tool, its in world.observers.items() if its == kind] for kind in kinds}
+        report.add("observer", "", "; ".join(f"{kind} ({', '.join(tools)})" for kind, tools in by_kind.items()))
     else:
         detail = "none declared: all that is observed counts as tools' results, which RWML scores by ROUGE"
         report.note("observer", f'{detail}; write observer = "environment", or {{"ask": "user"}}')
-    environment = world.make()
-    environment.reset(**row)
-    metrics = getattr(environment, "metrics", None)
-    if metrics is None:
+    if (metrics := getattr(environment, "metrics", None)) is None:
         report.note("metrics", "none: effective and invalid shares of actions are not reported")
-        return
-    missing = ", ".join(repr(name) for name in ("actions", "effective", "invalid") if name not in metrics)
-    report.add("metrics", f"metrics has no {missing}" if missing else "", ", ".join(metrics))
+    else:
+        missing = ", ".join(repr(name) for name in ("actions", "effective", "invalid") if name not in metrics)
+        report.add("metrics", f"metrics has no {missing}" if missing else "", ", ".join(metrics))
+    if not hasattr(environment, "over"):
+        report.note("end", "no over: an episode goes on until the host ends it")
+    if not hasattr(environment, "get_reward"):
+        report.note(
+            "reward", "no get_reward: training needs a reward of the trainer's (TRL: reward_funcs; verl: wm.reward)"
+        )
+    if unsaid := [name for name in ("success", "turns") if not hasattr(environment, name)]:
+        report.note("figures", f"no {' and no '.join(unsaid)}: not reported")
 
 
-def _episodes(world: World, rows: Sequence[Row], report: Report, level: str | None) -> None:
-    """Check determinism, the end of an episode, rewards, and the expert's success."""
+def _episodes(world: World, rows: Sequence[Row], report: Report) -> list[str]:
+    """Check determinism, the end of an episode, rewards, and the expert's success; return the digests of new instances."""
     used, here, problems = world.make(), [], dict.fromkeys(("reset", "end", "reward"), "")
     wins, experts, start = 0, 0, time.monotonic()
     for number, row in enumerate(rows):
@@ -226,27 +238,11 @@ def _episodes(world: World, rows: Sequence[Row], report: Report, level: str | No
     fresh = digests(world, rows[: len(here)])
     if differing := sum(one != other for one, other in zip(here, fresh, strict=True)):
         problems["reset"] = f"{differing} of {len(here)} rows show other texts with an instance that was used before"
-    elsewhere = _elsewhere(world, len(rows), len(here), level)
     report.add("reset", problems["reset"], "leaves nothing of the last episode")
     if hasattr(used, "over"):
         report.add("end", problems["end"], "a call after it raises ValueError")
-    else:
-        report.note("end", "no over: an episode goes on until the host ends it")
     if hasattr(used, "get_reward"):
         report.add("reward", problems["reward"], "between 0 and 1")
-    else:
-        report.note(
-            "reward", "no get_reward: training needs a reward of the trainer's (TRL: reward_funcs; verl: wm.reward)"
-        )
-    if unsaid := [name for name in ("success", "turns") if not hasattr(used, name)]:
-        report.note("figures", f"no {' and no '.join(unsaid)}: not reported")
-    if isinstance(elsewhere, str):
-        report.add("other process", elsewhere)
-    else:
-        differing = sum(one != other for one, other in zip(fresh, elsewhere["digests"], strict=True))
-        problem = f"{differing} of {len(here)} rows show other texts there" if differing else ""
-        report.add("other process", problem, "the same texts, byte for byte")
-        report.bytes_an_instance = elsewhere["bytes"]
     if not experts:
         report.note("expert", "none beside the class")
     elif not hasattr(used, "success"):
@@ -254,6 +250,7 @@ def _episodes(world: World, rows: Sequence[Row], report: Report, level: str | No
     else:
         report.expert_success = wins / experts
         report.add("expert", "" if wins else f"wins 0 of {experts}", f"wins {wins} of {experts}")
+    return fresh
 
 
 def _end_problem(environment: Any, call: ToolCall) -> str:
@@ -287,34 +284,27 @@ def _robustness_problem(world: World, row: Row) -> str:
 
 def _speed(world: World, rows: Sequence[Row], report: Report) -> None:
     """Measure steps and resets a second of one instance, without the time that the policy takes."""
-    environment, episodes, begin = world.make(), [], time.monotonic()
-    for number, row in enumerate(rows):
-        calls: list[ToolCall] = []
-        texts(environment, row, choosers(world, number)["wanderer"], calls)
-        episodes.append((row, calls))
-        if time.monotonic() - begin > LONG / 4:
-            break
-    clock, resets, steps, reset_seconds, step_seconds = time.perf_counter, 0, 0, 0.0, 0.0
-    while reset_seconds + step_seconds < BUDGET or not steps:
-        for row, calls in episodes:
-            start = clock()
-            environment.reset(**row)
-            reset_seconds, resets = reset_seconds + clock() - start, resets + 1
-            start = clock()
-            for name, arguments in calls:
+    environment, calls = world.make(), list[ToolCall]()
+    texts(environment, rows[0], choosers(world, 0)["wanderer"], calls)
+
+    def seconds(made: Sequence[ToolCall]) -> float:
+        """The time of a reset and these calls."""
+        count, start = 0, time.perf_counter()
+        while (spent := time.perf_counter() - start) < BUDGET or not count:
+            environment.reset(**rows[0])
+            for name, arguments in made:
                 getattr(environment, name)(**arguments)
-            step_seconds, steps = step_seconds + clock() - start, steps + len(calls)
-        if not steps:
-            return
-    report.resets_per_second = resets / max(reset_seconds, 1e-9)
-    report.steps_per_second = steps / max(step_seconds, 1e-9)
+            count += 1
+        return spent / count
+
+    resets = seconds([])
+    report.resets_per_second = 1 / resets
+    if calls:
+        report.steps_per_second = len(calls) / max(seconds(calls) - resets, 1e-9)
 
 
 def bytes_an_instance(world: World, rows: Sequence[Row]) -> int | None:
-    """Measure the bytes of an instance in an episode, with the processes that it starts; None on systems without /proc.
-
-    Resident pages are too coarse for small instances: where Python's own count of allocations is larger, it is the result.
-    """
+    """Measure the bytes of an instance in an episode, with the processes that it starts; None on systems without /proc."""
 
     def started(count: int) -> list[Any]:
         instances = [world.make() for _ in range(count)]
@@ -322,46 +312,34 @@ def bytes_an_instance(world: World, rows: Sequence[Row]) -> int | None:
             instance.reset(**rows[number % len(rows)])
         return instances
 
+    instances = started(1)  # which also loads what all share
     start = time.monotonic()
-    first = started(1)
+    instances += started(1)
     count = 1024 if time.monotonic() - start < 0.005 else 4
     before = _resident()
-    if before is None:
-        return None
-    instances = started(count)
-    pages = ((_resident() or 0) - before) // count
-    first.clear()
+    instances += started(count)
+    after = _resident()
     instances.clear()
-    tracemalloc.start()
-    instances = started(min(4, len(rows)))
-    allocated = tracemalloc.get_traced_memory()[0] // len(instances)
-    tracemalloc.stop()
-    return max(pages, allocated)
+    return None if before is None or after is None else max(after - before, 0) // count
 
 
 def _resident() -> int | None:
     """The resident bytes of this process and all that it started; None on systems without /proc."""
-    parents: dict[int, int] = {}
-    try:
-        for path in Path("/proc").iterdir():
-            if path.name.isdigit():
-                try:
-                    parents[int(path.name)] = int((path / "stat").read_text().rpartition(")")[2].split()[1])
-                except OSError:  # it has ended
-                    continue
-        family = [os.getpid()]
-        for process in family:
-            family += [child for child, parent in parents.items() if parent == process]
-        pages = sum(int(Path(f"/proc/{process}/statm").read_text().split()[1]) for process in family)
-    except OSError:
-        return None
-    return pages * os.sysconf("SC_PAGE_SIZE")
+    parents, pages = {}, {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended
+            process, fields = int(path.parent.name), path.read_text().rpartition(")")[2].split()
+            parents[process], pages[process] = int(fields[1]), int(fields[21])
+    family = [os.getpid()] if pages else []
+    for process in family:
+        family += [child for child, parent in parents.items() if parent == process]
+    return sum(pages[process] for process in family) * os.sysconf("SC_PAGE_SIZE") if family else None
 
 
-def _elsewhere(world: World, seeds: int, count: int, level: str | None) -> dict[str, Any] | str:
-    """Digests and memory from another process with another hash seed, or one line that says why it failed."""
+def _compare(world: World, seeds: int, here: list[str], report: Report, level: str | None) -> None:
+    """Play the same in another process with another hash seed, and measure the memory there."""
     done = subprocess.run(
-        [sys.executable, "-m", __name__, world.name, str(seeds), str(count), json.dumps(level)],
+        [sys.executable, "-m", __name__, world.name, str(seeds), str(len(here)), json.dumps(level)],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": "12345"},
         capture_output=True,
         text=True,
@@ -369,9 +347,14 @@ def _elsewhere(world: World, seeds: int, count: int, level: str | None) -> dict[
     )
     lines = done.stdout.splitlines()
     if done.returncode or not lines:
-        return f"it failed there: {(done.stderr.strip().splitlines() or ['no word of why'])[-1][:200]}"
-    result: dict[str, Any] = loads(lines[-1])
-    return result
+        why = (done.stderr.strip().splitlines() or ["no word of why"])[-1][:200]
+        report.add("other process", f"it failed there: {why}")
+        return
+    there = loads(lines[-1])
+    differing = sum(one != other for one, other in zip(here, there["digests"], strict=True))
+    problem = f"{differing} of {len(here)} rows show other texts there" if differing else ""
+    report.add("other process", problem, "the same texts, byte for byte")
+    report.bytes_an_instance = there["bytes"]
 
 
 def _main(name: str, seeds: str, count: str, level: str) -> None:

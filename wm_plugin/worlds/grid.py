@@ -10,8 +10,9 @@ from typing import Any
 
 from wm_plugin.errors import UserError
 from wm_plugin.worlds.kit.actions import ActionEnvironment
+from wm_plugin.worlds.kit.actions import distances as steps_to
 from wm_plugin.worlds.kit.protocol import Chooser, ToolCall
-from wm_plugin.worlds.kit.rows import check_level, row_text, turn_limit
+from wm_plugin.worlds.kit.rows import Rows, check_level, draws, row_text, turn_limit
 
 SIZE = 4
 MAX_TURNS = 6
@@ -24,6 +25,7 @@ MOVES = {"U": (-1, 0), "D": (1, 0), "L": (0, -1), "R": (0, 1)}
 class GridEnvironment(ActionEnvironment):
     """One episode: at most `max_turns` moves, one a turn; reward 1 for reaching the goal."""
 
+    _known = ("u", "d", "l", "r")
     _max_actions = 1
 
     @staticmethod
@@ -52,9 +54,6 @@ class GridEnvironment(ActionEnvironment):
             The new board.
         """
         return self._act(direction)
-
-    def _is_action(self, action: str) -> bool:
-        return action.upper() in MOVES
 
     def _apply(self, action: str) -> bool:
         self._cells[self._agent] = "."
@@ -95,13 +94,7 @@ def distances(cells: list[str], goal: int, moved: Step = step) -> dict[int, int]
         if cell != "#" and position != goal:
             for move in MOVES:
                 before.setdefault(moved(cells, position, move), set()).add(position)
-    lengths, queue = {goal: 0}, [goal]
-    for position in queue:
-        for neighbour in sorted(before.get(position, ())):
-            if neighbour not in lengths:
-                lengths[neighbour] = lengths[position] + 1
-                queue.append(neighbour)
-    return lengths
+    return steps_to(goal, lambda position: sorted(before.get(position, ())))
 
 
 def make_boards(
@@ -112,7 +105,7 @@ def make_boards(
     The wall layout decides the split (1 layout in 10 is held out). Each has a wall: the one without would be 8% of all
     boards, all in one split.
     """
-    rng = random.Random(seed * 2 + held_out)
+    rng = draws(seed, held_out)
     boards: list[str] = []
     while len(boards) < count:
         cells = ["#" if rng.random() < wall_share else "." for _ in range(SIZE * SIZE)]
@@ -135,7 +128,7 @@ def is_held_out(cells: list[str]) -> bool:
     return sum((index + 1) * 2654435761 for index, cell in enumerate(cells) if cell == "#") % 97 % 10 == 0
 
 
-def dataset_rows(count: int, seed: int = 0, held_out: bool = False, level: str = "standard") -> list[dict[str, Any]]:
+def dataset_rows(count: int, seed: int = 0, held_out: bool = False, level: str = "standard") -> Rows:
     """Make rows for a trainer; the whole prompt is the first observation, which `reset` supplies."""
     check_level(level, LEVELS, "grid")
     boards = make_boards(count, seed, held_out=held_out)
@@ -159,9 +152,7 @@ def expert(rng: random.Random | None = None) -> Chooser:
 
     def choose(environment: GridEnvironment) -> ToolCall | None:
         moves = environment._best_moves()
-        if not moves:
-            return None
-        return "move", {"direction": rng.choice(moves) if rng else moves[0]}
+        return ("move", {"direction": rng.choice(moves) if rng else moves[0]}) if moves else None
 
     return choose
 

@@ -14,9 +14,11 @@ from functools import cache
 from typing import Any
 
 from wm_plugin.errors import MissingExtraError, UserError, shown
-from wm_plugin.worlds.kit.actions import ActionEnvironment
+from wm_plugin.worlds.kit.actions import ActionEnvironment, call_of, wandering
+from wm_plugin.worlds.kit.actions import distances as steps_to
 from wm_plugin.worlds.kit.protocol import Chooser, ToolCall
-from wm_plugin.worlds.kit.rows import check_level, prompt_and_budget, turn_limit
+from wm_plugin.worlds.kit.rows import Rows, check_level, draws, rows_of, turn_limit
+from wm_plugin.worlds.specs import SPECS
 
 MAX_TURNS = 30
 LEVELS = {"standard": 11, "hard-1": 15}  # cells a side
@@ -28,23 +30,13 @@ VIEWS = ("plain", "wmact")
 _WMACT = str.maketrans("#.AG", "*oPX")
 _DRAWN = b".#" + bytes(254)  # of mazelib's 0 and 1
 
-_START = "You stand in a maze and have {turns} to get to the goal.\n"
-_MARK = "The mark after the map is > while you may move and ! when the episode is over.\n"
-_TURN = """A turn takes one move or several, separated by semicolons; they are run in order, and the map after the last is shown.
-A wall stops you.
-
-"""
-INSTRUCTION = f"""{_START}Map: # wall, . floor, A you, G goal. {_MARK}\
-Moves: U (one row up), D (one row down), L (left) and R (right).
-{_TURN}"""
-WMACT_INSTRUCTION = f"""{_START}Map: * wall, o floor, P you, X goal; nothing lies beyond its edge. {_MARK}\
-Moves: move up, move down, move left, move right, and no operation, which does nothing.
-{_TURN}"""
+INSTRUCTION, WMACT_INSTRUCTION = SPECS["maze"].instruction, SPECS["maze"].other_instruction
 
 
 class MazeEnvironment(ActionEnvironment):
     """One episode: at most `max_turns` turns of one move or several; reward 1 for reaching the goal."""
 
+    _known = (*MOVES.lower(), *ACTIONS, NOTHING)
     _max_actions = 200  # a whole way of the largest level in one turn, and more
 
     _board: str
@@ -72,9 +64,6 @@ class MazeEnvironment(ActionEnvironment):
             The new map.
         """
         return self._act(direction)
-
-    def _is_action(self, action: str) -> bool:
-        return action.upper() in list(MOVES) or action in ACTIONS or action == NOTHING
 
     def _apply(self, action: str) -> bool:
         if action != NOTHING:
@@ -118,14 +107,7 @@ def step(board: str, position: int, direction: str) -> int:
 
 def distances(board: str, goal: int) -> dict[int, int]:
     """Count the moves to the goal from every cell that can reach it."""
-    lengths, queue = {goal: 0}, [goal]
-    for position in queue:
-        for move in MOVES:
-            neighbour = step(board, position, move)
-            if neighbour not in lengths:
-                lengths[neighbour] = lengths[position] + 1
-                queue.append(neighbour)
-    return lengths
+    return steps_to(goal, lambda position: [step(board, position, move) for move in MOVES])
 
 
 def make_boards(count: int, seed: int, *, size: int = 11, held_out: bool = False) -> list[str]:
@@ -137,7 +119,7 @@ def make_boards(count: int, seed: int, *, size: int = 11, held_out: bool = False
     """
     if size < 7 or size % 2 == 0:
         raise UserError(f"A maze's size is an odd number from 7 on, not {size}")
-    rng = random.Random(seed * 2 + held_out)
+    rng = draws(seed, held_out)
     boards: list[str] = []
     row = size + 1  # characters, its newline included
     corners = [r * row + c for r in (1, size - 2) for c in (1, size - 2)]  # Prim's mazes have floor in all four
@@ -161,7 +143,7 @@ def dataset_rows(
     level: str = "standard",
     max_turns: int = MAX_TURNS,
     view: str = "plain",
-) -> list[dict[str, Any]]:
+) -> Rows:
     """Make rows for a trainer; `reset` appends the first observation to the prompt.
 
     With `max_turns` 1 the whole plan is one turn: WMAct's EntirePlan in training, and its single-turn score in evaluation.
@@ -169,9 +151,9 @@ def dataset_rows(
     check_level(level, LEVELS, "maze")
     paper = _view(view) == "wmact"
     boards = make_boards(count, seed, size=LEVELS[level], held_out=held_out)
-    prompt, limit = prompt_and_budget(WMACT_INSTRUCTION if paper else INSTRUCTION, max_turns, MAX_TURNS)
-    more = limit | ({"view": view} if paper else {})
-    return [{"prompt": prompt, "board": board, "level": level, **more} for board in boards]
+    tasks = ({"board": board, "level": level} for board in boards)
+    rows = rows_of(WMACT_INSTRUCTION if paper else INSTRUCTION, tasks, max_turns, MAX_TURNS)
+    return [row | {"view": view} for row in rows] if paper else rows
 
 
 def expert(per_turn: int = 1) -> Chooser:
@@ -186,14 +168,14 @@ def expert(per_turn: int = 1) -> Chooser:
             ways = {move: step(environment._board, position, move) for move in MOVES}
             moves += next(move for move, to in ways.items() if distance[to] < distance[position])
             position = ways[moves[-1]]
-        return ("move", {"direction": "; ".join(moves)}) if moves else None
+        return call_of(moves, "move", "direction")
 
     return choose
 
 
 def wanderer(rng: random.Random) -> Chooser:
     """Return a policy that moves anywhere, up to three cells a turn."""
-    return lambda _: ("move", {"direction": "; ".join(rng.choices(MOVES, k=rng.randint(1, 3)))})
+    return wandering(rng, MOVES, "move", "direction")
 
 
 def _prim_maze(size: int, seed: int) -> str:

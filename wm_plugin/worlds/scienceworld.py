@@ -10,65 +10,39 @@ import shutil
 from typing import Any
 
 from wm_plugin.errors import MissingExtraError, UserError
-from wm_plugin.worlds.kit.commands import CommandEnvironment, expert, wanderer
+from wm_plugin.worlds.kit.commands import CommandEnvironment, expert, reply, tidy, wanderer
+from wm_plugin.worlds.kit.described import described
 from wm_plugin.worlds.kit.rows import (
+    KINDS,
     SPLITS,
+    Rows,
     check_count,
     check_level,
     draws,
-    prompt_and_budget,
     row_number,
+    rows_of,
     split_of,
     turn_limit,
     unknown,
 )
+from wm_plugin.worlds.specs import SPECS
 
 MAX_TURNS = 100
 HEAP = "1g"  # maximum of the virtual machine; WM_PLUGIN_SCIENCEWORLD_HEAP overrides it
-# The tasks that replay identically, and how many variations are for training, development and testing, in this order:
-# `benchmarks/scienceworld_replay.py` makes this table, with scienceworld 1.2.3 and OpenJDK 17.
-TASKS: dict[str, tuple[int, int, int]] = {
-    "boil": (14, 7, 9),
-    "change-the-state-of-matter-of": (14, 7, 9),
-    "chemistry-mix": (16, 8, 8),
-    "chemistry-mix-paint-secondary-color": (18, 9, 9),
-    "chemistry-mix-paint-tertiary-color": (18, 9, 9),
-    "find-animal": (150, 75, 75),
-    "find-living-thing": (150, 75, 75),
-    "find-non-living-thing": (150, 75, 75),
-    "find-plant": (150, 75, 75),
-    "freeze": (14, 7, 9),
-    "grow-fruit": (62, 31, 33),
-    "grow-plant": (62, 31, 33),
-    "identify-life-stages-1": (6, 3, 5),
-    "identify-life-stages-2": (4, 2, 4),
-    "inclined-plane-determine-angle": (84, 42, 42),
-    "inclined-plane-friction-named-surfaces": (692, 346, 348),
-    "inclined-plane-friction-unnamed-surfaces": (80, 40, 42),
-    "lifespan-longest-lived": (62, 31, 32),
-    "lifespan-longest-lived-then-shortest-lived": (62, 31, 32),
-    "lifespan-shortest-lived": (62, 31, 32),
-    "measure-melting-point-known-substance": (218, 109, 109),
-    "measure-melting-point-unknown-substance": (150, 75, 75),
-    "melt": (14, 7, 9),
-}
-LEVELS = {
-    "standard": [task for task in TASKS if task.startswith(("find-", "lifespan-", "chemistry-"))],  # short gold paths
-    "hard": [task for task in TASKS if not task.startswith(("find-", "lifespan-", "chemistry-"))],
-}
-ROOMS = (
-    *("art studio", "bathroom", "bedroom", "foundry", "greenhouse"),
-    *("hallway", "kitchen", "living room", "outside", "workshop"),
-)
+# How many variations of a task are for training, development and testing, in this order.
+TASKS = {task: tuple(sizes) for task, sizes in described("scienceworld.yaml")["tasks"].items()}
+_SHORT = [task for task in TASKS if task.startswith(("find-", "lifespan-", "chemistry-"))]  # short gold paths
+LEVELS = {"standard": _SHORT, "hard": [task for task in TASKS if task not in _SHORT]}
+ROOMS: list[str] = described("scienceworld.yaml")["rooms"]
 NOT_UNDERSTOOD = ("No known action matches that input", "Unknown action")
-
-INSTRUCTION = """You are in a house with a workshop, a greenhouse and more, and have a scientific task to do there, with {turns}.
-Call act with one command: look around, inventory, task, open door to kitchen, go to kitchen, look at <thing>, look in <thing>,
-pick up <thing>, put down <thing>, move <thing> to <place>, pour <thing> in <thing>, mix <thing>, use <thing> on <thing>,
-activate | deactivate | open | close | read | eat | flush <thing>, connect <thing> to <thing>, focus on <thing>, wait, wait1.
-Focus only on what the task asks for: focusing on another thing fails it. Where a command is ambiguous, answer with a number.
-
-"""
+INSTRUCTION = SPECS["scienceworld"].instruction
+JAVA = [
+    "-XX:+UseSerialGC",
+    "-Xmn256m",  # the young generation: a quarter less memory than by default, and faster
+    "-XX:-UsePerfData",  # otherwise a killed machine leaves a file in /tmp
+    "-XX:+UnlockExperimentalVMOptions",
+    "-XX:hashCode=2",  # the same for all objects
+]
 
 __all__ = ["INSTRUCTION", "LEVELS", "SPLITS", "TASKS", "ScienceworldEnvironment", "dataset_rows", "expert", "wanderer"]
 
@@ -82,7 +56,6 @@ class ScienceworldEnvironment(CommandEnvironment):
 
     refusals = (*CommandEnvironment.refusals, *NOT_UNDERSTOOD)
     _engine = "wm_plugin.worlds.scienceworld:Engine"
-    _timeout = 60.0
 
     def reset(self, task: str, variation: int, max_turns: int | None = None, **_: Any) -> str:
         """Start a variation of a task of `TASKS`; returns the task's description and the first room."""
@@ -107,7 +80,7 @@ def dataset_rows(
     level: str = "standard",
     split: str | None = None,
     max_turns: int = MAX_TURNS,
-) -> list[dict[str, Any]]:
+) -> Rows:
     """Make rows for a trainer; `reset` appends the task and the first room to the prompt.
 
     Args:
@@ -117,20 +90,15 @@ def dataset_rows(
     """
     check_level(level, LEVELS, "ScienceWorld")
     part = split_of(split, held_out, "ScienceWorld")
-    variations = []
+    place = SPLITS.index(part)
+    tasks = []
     for task in LEVELS[level]:
-        sizes = TASKS[task]
-        place = SPLITS.index(part)
-        first = sum(sizes[:place])
-        variations += [(task, variation) for variation in range(first, first + sizes[place])]
-    kind = "held-out" if part == "unseen" else part
-    check_count(count, len(variations), f"ScienceWorld has {{}} {kind} rows of the level {level!r}")
-    draws(seed, part).shuffle(variations)
-    prompt, more = prompt_and_budget(INSTRUCTION, max_turns, MAX_TURNS, "command")
-    return [
-        {"prompt": prompt, "level": level, "task": task, "variation": number, **more}
-        for task, number in variations[:count]
-    ]
+        first = sum(TASKS[task][:place])
+        numbers = range(first, first + TASKS[task][place])
+        tasks += [{"level": level, "task": task, "variation": number} for number in numbers]
+    check_count(count, len(tasks), f"ScienceWorld has {{}} {KINDS[part]} rows of the level {level!r}")
+    draws(seed, part).shuffle(tasks)
+    return rows_of(INSTRUCTION, tasks[:count], max_turns, MAX_TURNS, "command")
 
 
 class Engine:
@@ -142,17 +110,9 @@ class Engine:
             from scienceworld.constants import BASEPATH, JAR_PATH
         except ImportError:
             raise MissingExtraError("This environment", "scienceworld", "scienceworld") from None
-        options = [
-            f"-Xmx{os.environ.get('WM_PLUGIN_SCIENCEWORLD_HEAP') or HEAP}",
-            "-XX:+UseSerialGC",
-            "-Xmn256m",  # the young generation: a quarter less memory than by default, and faster
-            "-XX:-UsePerfData",  # otherwise a killed machine leaves a file in /tmp
-            "-XX:+UnlockExperimentalVMOptions",
-            "-XX:hashCode=2",  # the same for all objects
-        ]
         port, token, self._java = launch_gateway(
             classpath=JAR_PATH,
-            javaopts=options,
+            javaopts=[f"-Xmx{os.environ.get('WM_PLUGIN_SCIENCEWORLD_HEAP') or HEAP}", *JAVA],
             java_path=find_java(),
             die_on_exit=True,
             enable_auth=True,
@@ -166,25 +126,19 @@ class Engine:
         self._told: tuple[tuple[str, int], str] = (("", 0), "")  # an episode and its context
         self._view: Any = None
 
-    def start(self, task: str, variation: int) -> dict[str, Any]:
+    def start(self, task: str, variation: int) -> str:
         if not isinstance(task, str) or task not in TASKS:
             raise UserError(f"ScienceWorld: a row's column `task` is {unknown(task, TASKS)}")
         self._episode = (task, row_number(variation, "variation", "ScienceWorld", sum(TASKS[task]) - 1))
         self._load()
-        return {"text": f"{self.server.getTaskDescription()}\n{_tidy(self._view[0])}"}
+        return f"{self.server.getTaskDescription()}\n{tidy(self._view[0], str.rstrip)}"
 
     def step(self, command: str) -> dict[str, Any]:
         text = str(self.server.step(command))
         score, completed = float(self.server.getScore()), bool(self.server.getCompleted())
         before, self._view = self._view, self._look(score)
-        return {
-            "text": _tidy(text),
-            "score": score,
-            "won": score >= 1.0,
-            "over": completed or score < 0,
-            "valid": not text.startswith(NOT_UNDERSTOOD),
-            "changed": self._view != before,
-        }
+        valid, changed = not text.startswith(NOT_UNDERSTOOD), self._view != before
+        return reply(tidy(text, str.rstrip), score, score >= 1.0, completed or score < 0, valid, changed)
 
     def context(self) -> str:
         """Describe the task's subgoals, and what is in each room at the start, closed things as closed.
@@ -194,11 +148,12 @@ class Engine:
         """
         if self._told[0] == self._episode:
             return self._told[1]
-        parts = ["Subgoals:\n" + _lines(str(self.server.getGoalProgressStr()))]
+        goals = "\n".join(line.strip("- \t\r") and line for line in str(self.server.getGoalProgressStr()).split("\n"))
+        parts = ["Subgoals:\n" + tidy(goals, lambda line: " ".join(line.split()))]  # without rules
         for room in ROOMS:
             self.server.load(*self._episode, "teleportAction", False)
             if str(self.server.step(f"teleport to {room}")).startswith("You teleport"):
-                parts.append(_tidy(str(self.server.freeActionLook())))
+                parts.append(tidy(str(self.server.freeActionLook()), str.rstrip))
         self._load()
         self._told = self._episode, "\n\n".join(parts)
         return self._told[1]
@@ -246,12 +201,3 @@ def find_java() -> str:
         where = f"in {home}/bin (JAVA_HOME)" if home else "on the path"
         raise UserError(f"ScienceWorld needs Java, and there is none {where}: install a JRE, e.g. default-jre-headless")
     return path
-
-
-def _lines(text: str) -> str:
-    """Write a table as lines of words, without rules and empty lines."""
-    return "\n".join(" ".join(line.split()) for line in text.split("\n") if line.strip("- \t\r"))
-
-
-def _tidy(text: str) -> str:
-    return "\n".join(line.rstrip() for line in text.split("\n") if line.strip())

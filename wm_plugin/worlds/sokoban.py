@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from wm_plugin.errors import MissingExtraError, UserError
-from wm_plugin.worlds.kit.actions import ActionEnvironment, shortest_plan
+from wm_plugin.worlds.kit.actions import ActionEnvironment, call_of, shortest_plan, wandering
 from wm_plugin.worlds.kit.protocol import Chooser, ToolCall
-from wm_plugin.worlds.kit.rows import check_level, prompt_and_budget, turn_limit
+from wm_plugin.worlds.kit.rows import Rows, check_level, draws, rows_of, turn_limit
+from wm_plugin.worlds.specs import SPECS
 
 MAX_TURNS = 30
 LEVELS = {"standard": (7, 2), "hard-1": (10, 2), "hard-2": (7, 3)}  # side and boxes, as in WMAct
@@ -22,16 +23,7 @@ DIRECTIONS = ("up", "down", "left", "right")
 NOTHING = "no operation"
 ACTIONS = (*(f"{verb} {direction}" for verb in ("move", "push") for direction in DIRECTIONS), NOTHING)
 
-INSTRUCTION = """You are in a warehouse and push boxes: bring each one onto a goal, in {turns}.
-Map: # wall, . floor, P you, B box, G goal, * box on a goal, + you on a goal. The mark after the map is > while it is your turn
-and ! when the episode is over.
-A turn takes one action or several, separated by semicolons; they are run in order, and the map after the last is shown. An action
-is a verb and a direction (up, down, left, right):
-move goes to a free cell and never shifts a box;
-push shifts the box beside you one cell on, where that cell is free, and takes you to where the box was.
-An action that is not possible changes nothing, and neither does "no operation". Boxes cannot be pulled.
-
-"""
+INSTRUCTION = SPECS["sokoban"].instruction
 
 _WITHOUT_BOXES = str.maketrans("P+B*", ".G.G")
 Position = tuple[int, frozenset[int]]  # the player's cell and the boxes', as indices into the board
@@ -40,6 +32,7 @@ Position = tuple[int, frozenset[int]]  # the player's cell and the boxes', as in
 class SokobanEnvironment(ActionEnvironment):
     """One episode: at most `max_turns` turns of several actions each; reward 1 for every box on a goal."""
 
+    _known = ACTIONS
     _walls: str
     _goals: frozenset[int]
     _position: Position
@@ -60,9 +53,6 @@ class SokobanEnvironment(ActionEnvironment):
             The new map.
         """
         return self._act(actions)
-
-    def _is_action(self, action: str) -> bool:
-        return action in ACTIONS
 
     def _apply(self, action: str) -> bool:
         self._position = step(self._walls, self._position, action)
@@ -157,7 +147,7 @@ def make_boards(count: int, seed: int, *, level: str = "standard", held_out: boo
     the walls alone would have them all on one side.
     """
     check_level(level, LEVELS, "Sokoban")
-    rng = random.Random(seed * 2 + held_out)
+    rng = draws(seed, held_out)
     boards: dict[str, None] = {}
     while len(boards) < count:
         board = _reverse_play(*LEVELS[level], rng)
@@ -172,14 +162,13 @@ def make_boards(count: int, seed: int, *, level: str = "standard", held_out: boo
 
 def dataset_rows(
     count: int, seed: int = 0, held_out: bool = False, level: str = "standard", max_turns: int = MAX_TURNS
-) -> list[dict[str, Any]]:
+) -> Rows:
     """Make rows for a trainer; `reset` appends the first observation to the prompt.
 
     With `max_turns` 1 the whole plan is one turn: WMAct's EntirePlan in training, and its single-turn score in evaluation.
     """
     boards = make_boards(count, seed, level=level, held_out=held_out)
-    prompt, more = prompt_and_budget(INSTRUCTION, max_turns, MAX_TURNS)
-    return [{"prompt": prompt, "board": board, "level": level, **more} for board in boards]
+    return rows_of(INSTRUCTION, ({"board": board, "level": level} for board in boards), max_turns, MAX_TURNS)
 
 
 def expert(per_turn: int = 1) -> Chooser:
@@ -199,14 +188,14 @@ def expert(per_turn: int = 1) -> Chooser:
                 plans[walls, goals, position] = plan[steps:]
                 if steps < len(plan):
                     position = step(walls, position, plan[steps])
-        return ("act", {"actions": "; ".join(plan[:per_turn])}) if plan else None
+        return call_of(plan[:per_turn])
 
     return choose
 
 
 def wanderer(rng: random.Random) -> Chooser:
     """Return a policy that moves and pushes anywhere, up to three actions a turn."""
-    return lambda _: ("act", {"actions": "; ".join(rng.choices(ACTIONS, k=rng.randint(1, 3)))})
+    return wandering(rng, ACTIONS)
 
 
 def _reverse_play(side: int, boxes: int, rng: random.Random) -> str:

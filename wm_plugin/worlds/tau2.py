@@ -21,7 +21,8 @@ from wm_plugin.untrusted import loads, number
 from wm_plugin.worlds.kit.counted import CountedEnvironment
 from wm_plugin.worlds.kit.customer import NAMELESS, key_variable
 from wm_plugin.worlds.kit.protocol import Chooser, ToolCall
-from wm_plugin.worlds.kit.rows import check_count, prompt_and_budget, row_text, turn_limit, unknown
+from wm_plugin.worlds.kit.rows import Rows, check_count, draws, row_texts, rows_of, turn_limit, unknown
+from wm_plugin.worlds.specs import SPECS
 
 logger = logging.getLogger(__name__)
 
@@ -39,10 +40,7 @@ INSTALL = (
 
 # The tools and these words are ours. tau2-bench's official agent has the tools of the desk itself, and reaches the customer by
 # plain text, which would end an episode of TRL and verl.
-INSTRUCTION = """You work at a customer desk. Look after the customer with {turns}.
-message_user(text) says something to the customer, call_tool(name, arguments) uses a tool of the desk, and finish() ends the task.
-
-"""
+INSTRUCTION = SPECS["tau2"].instruction
 
 
 class Tau2Environment(CountedEnvironment):
@@ -79,8 +77,8 @@ class Tau2Environment(CountedEnvironment):
             user_model: the model's name there.
         """
         limit = turn_limit(max_turns, MAX_TURNS)
-        name = row_text(task_id, "task_id", "tau2")
-        customer = _customer(row_text(user_url, "user_url", "tau2"), row_text(user_model, "user_model", "tau2"))
+        name, *customer = row_texts("tau2", task_id=task_id, user_url=user_url, user_model=user_model)
+        arguments = _customer(*customer)
         gym, registry = _library()
         _tasks(registry, domain, name)
         self._stop()
@@ -88,7 +86,7 @@ class Tau2Environment(CountedEnvironment):
         self.max_turns = limit
         self._begin()
         try:
-            self._gym = gym(domain, name, max_steps=4 * limit, **customer)
+            self._gym = gym(domain, name, max_steps=4 * limit, **arguments)
             opening, info = self._gym.reset()
             self._task = info["task"]
             self._tools = frozenset(tool.name for tool in info["tools"]) - {"done"}
@@ -201,7 +199,7 @@ def dataset_rows(
     user_url: str = "",
     user_model: str = "",
     max_turns: int = MAX_TURNS,
-) -> list[dict[str, Any]]:
+) -> Rows:
     """Make rows for a trainer: the prompt has the policy and the tools of the domain `level`, and `reset` appends a sentence.
 
     The splits are tau2-bench's own, "train" and "test"; a domain without them has no held-out tasks.
@@ -218,10 +216,11 @@ def dataset_rows(
     desk = registry.get_env_constructor(level)(solo_mode=False)
     tools = "\n".join(json.dumps(tool.openai_schema["function"]) for tool in desk.get_tools())
     about = f"The policy:\n{desk.get_policy()}\n\nThe tools:\n{tools}"
-    prompt, more = prompt_and_budget(INSTRUCTION, max_turns, MAX_TURNS, "tool call", about)
     user = {"user_url": user_url, "user_model": user_model} if user_model else {}
-    names = random.Random(seed * 2 + held_out).sample(numbers, count)
-    return [{"prompt": prompt, "domain": level, "task_id": name, "level": level, **user, **more} for name in names]
+    made = {"words": {"task": about}, "domain": level}
+    names = draws(seed, held_out).sample(numbers, count)
+    rows = ({**made, "task_id": name, "level": level, **user} for name in names)
+    return rows_of(INSTRUCTION, rows, max_turns, MAX_TURNS, "tool call")
 
 
 def expert() -> Chooser:

@@ -11,9 +11,10 @@ from functools import cache
 from typing import Any
 
 from wm_plugin.errors import MissingExtraError, UserError, shown
-from wm_plugin.worlds.kit.actions import ActionEnvironment, shortest_plan
-from wm_plugin.worlds.kit.protocol import Chooser, ToolCall
-from wm_plugin.worlds.kit.rows import check_count, check_level, prompt_and_budget, repeated, row_number, turn_limit
+from wm_plugin.worlds.kit.actions import ActionEnvironment, call_of, shortest_plan, wandering
+from wm_plugin.worlds.kit.protocol import Chooser
+from wm_plugin.worlds.kit.rows import Rows, check_count, check_level, draws, repeated, row_number, rows_of, turn_limit
+from wm_plugin.worlds.specs import SPECS
 
 MAX_TURNS = 30
 LEVELS = ("standard",)
@@ -21,21 +22,13 @@ ACTIONS = ("move down", "move up", "move right", "move left", "pickup", "dropoff
 IN_TAXI = 4  # the passenger's position, besides the numbers of the four places
 WIDTH = 7  # characters of a cell on the map
 
-INSTRUCTION = """You drive a taxi: fetch the passenger and bring them to their destination, in {turns}.
-Map: T taxi, P waiting passenger, D destination, R G Y B places where nobody waits; | is a wall between two cells, : is none.
-T/P: the taxi is beside the passenger, who has not got in. T(P): the passenger is in the taxi. T/D and T(P)/D: the same at the
-destination. T/P/D: the passenger has arrived. The mark after the map is > while it is your turn and ! when the episode is over.
-A turn takes one action or several, separated by semicolons; they are run in order, and the map after the last is shown. There
-is move up, move down, move left, move right, pickup and dropoff.
-A wall or the border stops a move. pickup is only valid at T/P, and dropoff only at T(P)/D; anywhere else they change nothing
-and count as invalid.
-
-"""
+INSTRUCTION = SPECS["taxi"].instruction
 
 
 class TaxiEnvironment(ActionEnvironment):
     """One episode: at most `max_turns` turns of several actions each; reward 1 for the passenger at the destination."""
 
+    _known = ACTIONS
     _number: int  # gymnasium's, of the state
 
     def reset(self, state: int, max_turns: int | None = None, **_: Any) -> str:
@@ -57,9 +50,6 @@ class TaxiEnvironment(ActionEnvironment):
             The new map.
         """
         return self._act(actions)
-
-    def _is_action(self, action: str) -> bool:
-        return action in ACTIONS
 
     def _apply(self, action: str) -> bool:
         next_state = step(self._number, action)
@@ -137,7 +127,7 @@ def dataset_rows(
     level: str = "standard",
     max_turns: int = MAX_TURNS,
     repeat: bool = False,
-) -> list[dict[str, Any]]:
+) -> Rows:
     """Make rows for a trainer; `reset` appends the first observation to the prompt.
 
     With `max_turns` 1 the whole plan is one turn: WMAct's EntirePlan in training, and its single-turn score in evaluation.
@@ -150,9 +140,8 @@ def dataset_rows(
     states = [state for state in start_states() if is_held_out(state) == held_out]
     if held_out and not repeat:
         check_count(count, len(states), "The taxi has {} held-out start states (repeat=true takes each several times)")
-    prompt, more = prompt_and_budget(INSTRUCTION, max_turns, MAX_TURNS)
-    picks = repeated(random.Random(seed * 2 + held_out), states, count)
-    return [{"prompt": prompt, "state": state, "level": level, **more} for state in picks]
+    tasks = ({"state": state, "level": level} for state in repeated(draws(seed, held_out), states, count))
+    return rows_of(INSTRUCTION, tasks, max_turns, MAX_TURNS)
 
 
 def solve(state: int) -> list[str] | None:
@@ -168,14 +157,9 @@ def solve(state: int) -> list[str] | None:
 
 def expert(per_turn: int = 1) -> Chooser:
     """Return a policy that takes a shortest way, `per_turn` actions a turn."""
-
-    def choose(environment: TaxiEnvironment) -> ToolCall | None:
-        plan = solve(environment._number)
-        return ("act", {"actions": "; ".join(plan[:per_turn])}) if plan else None
-
-    return choose
+    return lambda environment: call_of((solve(environment._number) or [])[:per_turn])
 
 
 def wanderer(rng: random.Random) -> Chooser:
     """Return a policy that drives anywhere, up to three actions a turn."""
-    return lambda _: ("act", {"actions": "; ".join(rng.choices(ACTIONS, k=rng.randint(1, 3)))})
+    return wandering(rng, ACTIONS)

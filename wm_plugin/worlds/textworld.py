@@ -10,7 +10,6 @@ game reach it, and a call has a time limit. Its hash seed is fixed, so cooking g
 import hashlib
 import json
 import os
-import random
 import re
 import shutil
 import tempfile
@@ -19,56 +18,18 @@ from pathlib import Path
 from typing import Any
 
 from wm_plugin.errors import MissingExtraError
-from wm_plugin.worlds.kit.commands import CommandEnvironment, expert, wanderer
-from wm_plugin.worlds.kit.rows import check_level, prompt_and_budget, row_number, turn_limit, world_seed
+from wm_plugin.worlds.kit.commands import CommandEnvironment, expert, reply, tidy, wanderer
+from wm_plugin.worlds.kit.described import described
+from wm_plugin.worlds.kit.rows import Rows, check_level, distinct, draws, row_number, rows_of, turn_limit, world_seed
+from wm_plugin.worlds.specs import SPECS
 
 MAX_TURNS = 50
-LEVELS: dict[str, dict[str, Any]] = {  # settings of the library's generators
-    "standard": {"rooms": 4, "objects": 8, "quest": 4},
-    "hard-1": {"rooms": 8, "objects": 16, "quest": 8},
-    "hard-2": {"rooms": 12, "objects": 24, "quest": 12},
-    "cooking": {"recipe": 1, "take": 1, "go": 6, "open": True},
-    "cooking-hard": {"recipe": 3, "take": 3, "go": 9, "open": True, "cook": True, "cut": True},
-}
+_TABLES = described("textworld.yaml")
+LEVELS: dict[str, dict[str, Any]] = _TABLES["levels"]
 MAX_SEED = 10**9
-FREE = ("goal", "help", "score")  # the game answers these without counting a move
-SHORT = ("n", "s", "e", "w", "north", "south", "east", "west", "l", "x", "i", "z", "wait", "get", "enter", *FREE)
 NOT_UNDERSTOOD = "The game does not understand that."
-PARSER = (  # what the game's own parser answers instead of taking a turn
-    "I beg your pardon?",
-    "I didn't understand ",
-    "I only understood you as far as ",
-    "Nothing to do!",
-    "That noun did not make sense in this context.",
-    "That's not a verb I recogni",
-    "That's not something you need to refer to ",
-    "There are none at all available!",
-    "What do you want to ",
-    "Which do you mean, ",
-    "You aren't holding that!",
-    "You can only do that to something animate.",
-    "You can only use multiple objects once on a line.",
-    "You can't begin with a comma.",
-    "You can't see any such thing.",
-    "You can't use multiple objects with that verb.",
-    "You excepted something not included anyway!",
-    "You seem to have said too little!",
-)
-WORDS = {
-    "at": "is in",
-    "match": "fits",
-    "base": "is of the kind",
-    "out": "is made by",
-    "cooking_location": "is the place of",
-}
-NAMES = {"P": "the player", "I": "the player's hands", "RECIPE": "the recipe"}  # that the games do not name
 WINNING, LOSING = "*** The End ***", "*** You lost! ***"
-
-INSTRUCTION = """You are in a text adventure. Reach its goal with {turns}.
-Call act with one command, for example: look, inventory, go north, examine table, open box, take key from box,
-insert apple into fridge, put apple on table, unlock door with key, goal.
-
-"""
+INSTRUCTION = SPECS["textworld"].instruction
 
 __all__ = ["INSTRUCTION", "LEVELS", "TextworldEnvironment", "dataset_rows", "expert", "wanderer"]
 
@@ -79,7 +40,7 @@ class TextworldEnvironment(CommandEnvironment):
     A command is effective when the game's facts change, and invalid when the game does not understand it.
     """
 
-    refusals = (*CommandEnvironment.refusals, NOT_UNDERSTOOD, *PARSER)
+    refusals = (*CommandEnvironment.refusals, NOT_UNDERSTOOD, *_TABLES["parser"])
     _engine = "wm_plugin.worlds.textworld:Engine"
     _timeout = 30.0
 
@@ -101,15 +62,12 @@ class TextworldEnvironment(CommandEnvironment):
 
 def dataset_rows(
     count: int, seed: int = 0, held_out: bool = False, level: str = "standard", max_turns: int = MAX_TURNS
-) -> list[dict[str, Any]]:
+) -> Rows:
     """Make rows for a trainer; `reset` appends the first observation to the prompt. Held-out games have other seeds."""
     settings_of(level)
-    rng = random.Random(seed * 2 + held_out)
-    seeds: dict[int, None] = {}
-    while len(seeds) < count:
-        seeds[world_seed(rng, held_out)] = None
-    prompt, more = prompt_and_budget(INSTRUCTION, max_turns, MAX_TURNS, "command")
-    return [{"prompt": prompt, "level": level, "seed": number, **more} for number in seeds]
+    rng = draws(seed, held_out)
+    tasks = ({"level": level, "seed": number} for number in distinct(count, lambda: world_seed(rng, held_out)))
+    return rows_of(INSTRUCTION, tasks, max_turns, MAX_TURNS, "command")
 
 
 def settings_of(level: str) -> dict[str, Any]:
@@ -137,7 +95,7 @@ class Engine:
         self._env: Any = None
         self._path = ""
 
-    def start(self, level: str, seed: int) -> dict[str, Any]:
+    def start(self, level: str, seed: int) -> str:
         game = str(make_game(settings_of(level), row_number(seed, "seed", "TextWorld", MAX_SEED - 1)))
         if game != self._path:
             if self._env is not None:
@@ -145,36 +103,30 @@ class Engine:
             self._env, self._path = self._library.start(game, self._library.EnvInfos(facts=True)), game
         state = self._env.reset()
         self._game = state["game"]
-        self._verbs = {*self._game.verbs, *SHORT}
+        self._verbs = {*self._game.verbs, *_TABLES["short"]}
         opening, self._facts = state.feedback, set(state["_facts"])
         self._moves = moves_of(opening) or 0  # it is 1 before the first move
         start = opening.find(state["objective"][:40])
-        return {"text": tidy(opening[start:] if start >= 0 else opening)}
+        return _tidy(opening[start:] if start >= 0 else opening)
 
     def step(self, command: str) -> dict[str, Any]:
         words = command.lower().split()
-        answer = {"score": self._score, "won": False, "over": False, "valid": False, "changed": False}
         # dots, commas and the word `then` would start a second command
         if words[0] not in self._verbs or "then" in words or re.search(r"[^a-z0-9' -]", " ".join(words)):
-            return answer | {"text": NOT_UNDERSTOOD}
+            return reply(NOT_UNDERSTOOD, self._score, valid=False)
         state, _, _ = self._env.step(" ".join(words))
-        facts = set(state["_facts"])
-        changed, self._facts = facts != self._facts, facts
+        before, self._facts = self._facts, set(state["_facts"])
         won, lost = WINNING in state.feedback, LOSING in state.feedback
         moves = moves_of(state.feedback)
-        before, self._moves = self._moves, self._moves if moves is None else moves
-        return {
-            "text": tidy(state.feedback),
-            "score": 1.0 if won else self._score,
-            "won": won,
-            "over": won or lost,
-            "valid": self._moves > before or won or lost or words[0] in FREE,
-            "changed": changed,
-        }
+        moves_before, self._moves = self._moves, self._moves if moves is None else moves
+        valid = self._moves > moves_before or won or lost or words[0] in _TABLES["free"]
+        score = 1.0 if won else self._score
+        return reply(_tidy(state.feedback), score, won, won or lost, valid, self._facts != before)
 
     def context(self) -> str:
         """The game's facts, one a line: rooms and doors, where things lie, what is open, closed or locked."""
-        names = {name: info.name or NAMES.get(name, name) for name, info in self._game.infos.items()} | NAMES
+        ours = _TABLES["names"]
+        names = {name: info.name or ours.get(name, name) for name, info in self._game.infos.items()} | ours
         facts = ((fact.name, [names.get(one.name, one.name) for one in fact.arguments]) for fact in self._facts)
         # a way is free where it has no closed door
         return "\n".join(sorted({in_words(name, arguments) for name, arguments in facts if name != "free"}))
@@ -184,8 +136,7 @@ class Engine:
 
     def commands(self) -> list[str]:
         actions = self._env.state["_valid_actions"]
-        commands = self._env._wrapped_env._inform7.gen_commands_from_actions(actions)
-        return sorted(set(commands))
+        return sorted(set(self._env._wrapped_env._inform7.gen_commands_from_actions(actions)))
 
     @property
     def _score(self) -> float:
@@ -195,7 +146,7 @@ class Engine:
 
 def in_words(name: str, arguments: list[str]) -> str:
     """Write a fact in words: `north_of(a, b)` as "a is north of b", `closed(box)` as "box is closed"."""
-    verb = WORDS.get(name) or ("" if name.startswith("needs") else "is ") + name.replace("_", " ")
+    verb = _TABLES["verbs"].get(name) or ("" if name.startswith("needs") else "is ") + name.replace("_", " ")
     if name == "link" and len(arguments) == 3:
         return f"{arguments[1]} is between {' and '.join(sorted(arguments[::2]))}"
     if len(arguments) > 2:
@@ -258,10 +209,10 @@ def moves_of(text: str) -> int | None:
     return int(moves[1]) if moves else None
 
 
-def tidy(text: str) -> str:
+def _tidy(text: str) -> str:
     """Remove the prompt, the status line and empty lines of a reply."""
     text = re.sub(r"\n>[^\n]*$", "", text)
     for end in (WINNING, LOSING):
         before, ending, _ = text.partition(end)
         text = before + ending
-    return "\n".join(" ".join(line.split()) for line in text.split("\n") if line.strip())
+    return tidy(text, lambda line: " ".join(line.split()))

@@ -15,7 +15,8 @@ from wm_plugin.errors import UserError
 from wm_plugin.hosting.world import not_a_tool
 from wm_plugin.worlds.kit.actions import ActionEnvironment
 from wm_plugin.worlds.kit.protocol import Chooser, ToolCall
-from wm_plugin.worlds.kit.rows import check_count, check_level, prompt_and_budget, repeated, turn_limit
+from wm_plugin.worlds.kit.rows import Rows, check_count, check_level, draws, repeated, rows_of, turn_limit
+from wm_plugin.worlds.specs import SPECS
 
 MAX_TURNS = 12
 LEVELS = ("standard",)
@@ -24,13 +25,7 @@ HELD_OUT = 256  # of `WORDS`
 WORDS = tuple(Path(__file__).with_name("wordle_words.txt").read_text().split())
 OPENING = "slate"  # the expert's first guess
 
-INSTRUCTION = f"""Find a hidden English word of five letters with at most {GUESSES} guesses.
-Call act with a guess; it shows every guess so far and, below each letter, how it fits: G the letter is right, Y the word has it
-in another place, - the word does not have it, or not once more. The mark at the end is > while you may guess and ! when the
-episode is over. Several guesses may be given at once, separated by semicolons. Anything but five letters from a to z is
-invalid; it costs no guess, but you have {{turns}}.
-
-"""
+INSTRUCTION = SPECS["wordle"].instruction
 
 
 class WordleEnvironment(ActionEnvironment):
@@ -104,7 +99,7 @@ def feedback(guess: str, word: str) -> str:
 
 def dataset_rows(
     count: int, seed: int = 0, held_out: bool = False, level: str = "standard", max_turns: int = MAX_TURNS
-) -> list[dict[str, Any]]:
+) -> Rows:
     """Make rows for a trainer; `reset` appends the first observation to the prompt.
 
     Each of the 256 held-out words occurs once; the others are shuffled, and repeated as often as `count` needs.
@@ -114,9 +109,8 @@ def dataset_rows(
     words = by_hash[:HELD_OUT] if held_out else by_hash[HELD_OUT:]
     if held_out:
         check_count(count, HELD_OUT, "Wordle has {} held-out words")
-    picks = repeated(random.Random(seed * 2 + held_out), words, count)
-    prompt, more = prompt_and_budget(INSTRUCTION, max_turns, MAX_TURNS, "call")
-    return [{"prompt": prompt, "word": word, "level": level, **more} for word in picks]
+    tasks = ({"word": word, "level": level} for word in repeated(draws(seed, held_out), words, count))
+    return rows_of(INSTRUCTION, tasks, max_turns, MAX_TURNS, "call")
 
 
 def expert() -> Chooser:

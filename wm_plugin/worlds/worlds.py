@@ -18,10 +18,9 @@ from wm_plugin.data.schema import Kind
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.hosting.world import missing_columns, tool_methods, tool_names
 from wm_plugin.registry import import_object
-from wm_plugin.worlds.environments import ENVIRONMENTS, is_file
 from wm_plugin.worlds.kit.protocol import Chooser, ToolCall, check_world, observers, refusals, tool_schema
 from wm_plugin.worlds.kit.rows import world_seed
-from wm_plugin.worlds.specs import SPECS, EnvironmentSpec
+from wm_plugin.worlds.specs import ENVIRONMENTS, SPECS, EnvironmentSpec, is_file
 from wm_plugin.worlds.wrappers.control import ControlConfig, controlled
 
 WORDS = ("", "1", "yes", "look", "north", "the door")  # a wanderer's arguments for parameters of type text

@@ -5,7 +5,7 @@ import pytest
 from wm_plugin.data.schema import Action, Call, Context, Observation, Trajectory, Turn
 from wm_plugin.errors import UserError
 from wm_plugin.lab.evaluation.actions import add, quality
-from wm_plugin.lab.evaluation.paired import Sums
+from wm_plugin.lab.evaluation.measures import Sums
 
 TOOLS = (
     {"type": "function", "function": {"name": "go", "parameters": {"properties": {"to": {}}, "required": ["to"]}}},

@@ -106,7 +106,7 @@ def test_nothing_is_worth_more_than_being_right(reward, columns):
     found = audit(reward, [pair(**columns)] * 2, ATTACKS)
     assert (found.right, found.as_dict()["above_right"]) == (1, 0)
     assert all(outcome.above_right == 0 for outcome in found.outcomes)
-    tags = sum(attack.outside for attack in ATTACKS)
+    tags = sum(bool(attack.before or attack.after) for attack in ATTACKS)
     assert len(found.outcomes) == len(ATTACKS) - (tags if reward.tag is None else 0)
     assert sum(found.left_out.values()) == len(ATTACKS) - len(found.outcomes)
 

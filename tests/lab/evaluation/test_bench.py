@@ -10,8 +10,7 @@ from wm_plugin.client.answers import Answer, Answers
 from wm_plugin.client.server import Server
 from wm_plugin.errors import UserError
 from wm_plugin.lab.evaluation import bench, bench_rows, published
-from wm_plugin.lab.evaluation.bench import Judgement, Output, agreement, macro, spearman
-from wm_plugin.lab.evaluation.bench_judges import Judge
+from wm_plugin.lab.evaluation.bench import Judge, Judgement, Output, agreement, macro, spearman
 from wm_plugin.lab.evaluation.measures import Evaluation, Measure
 
 # Table 5 of the paper: MCP, search, terminal, SWE; Android, web, OS; the mean that is printed.

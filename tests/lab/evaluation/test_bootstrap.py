@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from wm_plugin.lab.evaluation.bootstrap import by_cluster, draw, limits
+from wm_plugin.lab.evaluation.intervals import by_cluster, draw, limits
 
 
 def test_sums_are_of_the_rows_of_a_cluster_in_the_order_of_their_first() -> None:

@@ -4,7 +4,7 @@ import random
 import pytest
 import torch
 
-from wm_plugin.lab.evaluation.compare import Ratio, compare
+from wm_plugin.lab.evaluation.intervals import Ratio, compare
 
 
 def flips(share: float, count: int, seed: int) -> Ratio:

@@ -19,9 +19,8 @@ from wm_plugin.lab.evaluation.consistency import (
     consistency,
     parting_turn,
 )
-from wm_plugin.lab.evaluation.consistency_measures import evaluate, ratios
-from wm_plugin.lab.evaluation.consistency_rows import turn_rows, w2r_rows, write_w2r
-from wm_plugin.lab.evaluation.measures import read_result, read_rows, write_result, write_rows
+from wm_plugin.lab.evaluation.consistency_measures import evaluate, ratios, turn_rows, w2r_rows
+from wm_plugin.lab.evaluation.measures import read_result, read_rows, write_lines, write_result, write_rows
 from wm_plugin.runtime.workers import Lost
 from wm_plugin.worlds.agents.acting import ModelAgent, ScriptedAgent, ServerActor
 from wm_plugin.worlds.agents.scripted import call
@@ -422,7 +421,7 @@ def test_a_server_acts(tmp_path):
 def test_the_reader_of_word2world_reads_the_episodes(tmp_path):
     played = episodes(model=RealWorld(GRID, ROWS, unmarked))
     path = tmp_path / "w2r.jsonl"
-    write_w2r(played, path)
+    write_lines(w2r_rows(played), path)
     back = list(read(path))  # its format is told from it
     assert {one.source.format for one in back} == {"word2world"}
     assert [one.task_id for one in back] == [one.task for one in played[:3]]  # the last one has no action

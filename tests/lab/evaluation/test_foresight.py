@@ -11,7 +11,7 @@ from support.said import Said
 from wm_plugin.client.answers import Answer, Answers
 from wm_plugin.data.schema import Action, Call, Observation, Trajectory, Turn
 from wm_plugin.lab.evaluation.foresight import Case, Finding, add, cases, interrupts, judge
-from wm_plugin.lab.evaluation.paired import Sums
+from wm_plugin.lab.evaluation.measures import Sums
 
 PIECES = ("<final_evaluation>", "</final_evaluation>", "<think>", "</think>", '"prediction": null', '"factual": 0')
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from wm_plugin.errors import UserError
-from wm_plugin.lab.evaluation import bootstrap
-from wm_plugin.lab.evaluation.bootstrap import interval, interval_of_means
+from wm_plugin.lab.evaluation import intervals
+from wm_plugin.lab.evaluation.intervals import interval, interval_of_means
 from wm_plugin.lab.evaluation.measures import (
     Evaluation,
     Measure,
@@ -96,7 +96,7 @@ def test_an_interval_is_the_same_however_many_are_drawn_at_once(monkeypatch):
     values, clusters = [0.1 * (row % 7) for row in range(60)], [row // 3 for row in range(60)]
     whole = interval(values, [1] * 60, clusters)
     for size in (1, 33 * 40, 10**9):
-        monkeypatch.setattr(bootstrap, "_AT_ONCE", size)
+        monkeypatch.setattr(intervals, "_AT_ONCE", size)
         assert interval(values, [1] * 60, clusters) == whole
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from wm_plugin.lab.evaluation.paired import Key, Sums, differences
+from wm_plugin.lab.evaluation.measures import Key, Sums, differences
 
 SHARE, COUNT = Key("right"), Key("corrections", "count", "kind", "factual")
 

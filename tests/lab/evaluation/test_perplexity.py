@@ -8,13 +8,14 @@ import torch
 
 from wm_plugin.errors import UserError
 from wm_plugin.lab.evaluation import perplexity
+from wm_plugin.lab.evaluation.measures import Evaluation
 from wm_plugin.lab.evaluation.one_step import OneStep
 from wm_plugin.lab.evaluation.perplexity import (
     Document,
     Reader,
     Texts,
     drawn,
-    evaluation,
+    measures,
     rows,
     score,
     tokenized,
@@ -98,10 +99,9 @@ def step(nll, tokens):
     return OneStep(torch.tensor(nll, dtype=torch.float64), torch.tensor(tokens, dtype=torch.float64), zeros, zeros)
 
 
-def result(after, before, names, **more):
+def result(after, before, names):
     texts = Texts([[0] * (int(count) + 1) for count in after.tokens], names)
-    options = {"subject": "a", "data": "d", "settings": {}, "failures": {}} | more
-    return evaluation(texts, after, before, **options), list(rows(texts, after, before))
+    return Evaluation("perplexity", "a", "d", {}, measures(texts, after, before)), list(rows(texts, after, before))
 
 
 def test_the_mean_is_over_tokens_and_the_difference_is_paired():

@@ -14,9 +14,8 @@ from wm_plugin.client.answers import Answer
 from wm_plugin.data.prompts import Prompts, load, render
 from wm_plugin.data.schema import Action, Observation, Transition
 from wm_plugin.errors import UserError
-from wm_plugin.lab.evaluation.prompt_family import check_family, family_text, write_family
-from wm_plugin.lab.evaluation.prompt_search import Search, split
-from wm_plugin.lab.evaluation.prompt_trials import Candidate
+from wm_plugin.lab.evaluation.prompt_search import Candidate, Search, split
+from wm_plugin.lab.evaluation.search_prompts import check_family, family_text, write_family
 from wm_plugin.rewards import ExactReward
 
 STYLES = {"alpha": "Style alpha.", "beta": "Style beta.", "gamma": "Style gamma.", "delta": "Style delta."}

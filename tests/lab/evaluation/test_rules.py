@@ -15,7 +15,7 @@ from wm_plugin.client.server import Server
 from wm_plugin.data.prompts import load
 from wm_plugin.data.schema import Action, Call, Observation, Source, Trajectory, Turn
 from wm_plugin.lab.evaluation import bench_rows, rule_cases, rules
-from wm_plugin.lab.evaluation.bench_judges import Judge
+from wm_plugin.lab.evaluation.bench import Judge
 from wm_plugin.worlds.agents.rollout import play
 from wm_plugin.worlds.agents.scripted import call
 from wm_plugin.worlds.sql import SqlEnvironment, dataset_rows

@@ -133,8 +133,8 @@ def consistency(
         anchor_turns: The real world answers in the first K turns.
         anchor_tools: The real world answers in turns that call one of these tools, as A,B.
     """
-    from wm_plugin.lab.evaluation.consistency_measures import evaluate  # imports torch
-    from wm_plugin.lab.evaluation.consistency_rows import turn_rows, write_w2r
+    from wm_plugin.lab.evaluation.consistency_measures import evaluate, turn_rows, w2r_rows  # imports torch
+    from wm_plugin.lab.evaluation.measures import write_lines
 
     model.check()
     hidden, contexts, family = state.shown_or_all(), state.contexts(), load(prompts)
@@ -186,6 +186,6 @@ def consistency(
     ]
     result = evaluate(episodes, subject=model.name, data=data, settings=settings, notes=notes, seed=tasks.seed)
     if folder:
-        write_w2r(episodes, folder / EPISODES)
+        write_lines(w2r_rows(episodes), folder / EPISODES)
     ok = any(not one.failure for one in episodes)
     return measures.kept(result, turn_rows(episodes), folder, ok=ok, out=out, asked=answers.asked)

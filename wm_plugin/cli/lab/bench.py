@@ -1,6 +1,7 @@
 """`wm lab bench`."""
 
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from wm_plugin.cli.output import prints
 from wm_plugin.client.answers import Answer, Answers, ServerModel
 from wm_plugin.errors import UserError
 from wm_plugin.options import Number, Options, option
+
+_PROMPTS = "mcp"  # of trajectories
 
 
 @Parameter(name="*", group=Group("Model", sort_key=1))
@@ -86,12 +89,15 @@ def bench(
         limit: The first N rows of each domain, or N trajectories.
         seed: Seed of outputs, orders and cases.
     """
-    from wm_plugin.lab.evaluation import bench, bench_judges, bench_rows, bench_run, published
+    from wm_plugin.data.prompts import load
+    from wm_plugin.data.readers import read
+    from wm_plugin.lab.evaluation import bench, bench_rows, published
+    from wm_plugin.lab.evaluation import rules as checks
     from wm_plugin.lab.evaluation.measures import Evaluation, read_result
 
     model.check({"--predictions": model.predictions})
     _check(model, judges, rules, against)
-    is_bench = bench_run.is_bench(source)
+    is_bench = bench_rows.is_bench(source)
     if rules.prompts and not (rules.rules and not is_bench):
         raise UserError(
             "--prompts has no effect: it is for the rules of trajectories, and rows of the benchmark have their own"
@@ -101,7 +107,7 @@ def bench(
     rows = bench_rows.read(source, limit) if is_bench else []
     if judges.judge and not rows:
         raise UserError(f"{source}: no rows of AgentWorldBench, which --judge scores; --rules takes any trajectories")
-    turing = bench_run.turing_prompts(judges.turing, judges.turing_prompt)
+    turing = bench.turing_prompts(judges.turing, judges.turing_prompt)
     outputs = bench_rows.read_outputs(model.predictions) if model.predictions else None
     subject = model.predictions or model.server_model or model.name
     earlier = [read_result(folder) for folder in against or ()]
@@ -111,7 +117,7 @@ def bench(
         return Answers(asked, folder and folder / f"{name}.jsonl")
 
     judging = [
-        bench_judges.Judge(label, server, kept(f"judge-{bench_run.file_name(label)}", ServerModel(server)))
+        bench.Judge(label, server, kept(f"judge-{bench.file_name(label)}", ServerModel(server)))
         for label, server in _servers(model, judges, judges.judge, "--judge")
     ]
     seedless = model.replace(no_seed=model.no_seed or bool(judges.published))  # the published evaluator sends none
@@ -125,11 +131,13 @@ def bench(
         table = bench.evaluate(made, judging, published=evaluator, turing=turing, seed=seed)
     if rules.rules and world_model:
         checkers = [
-            kept(f"check-{bench_run.file_name(label)}", ServerModel(server))
+            kept(f"check-{bench.file_name(label)}", ServerModel(server))
             for label, server in _servers(model, judges, rules.check, "--check")
         ]
-        sessions = bench_run.sessions(source, rows, rules.prompts, limit, seed)
-        bench_run.add_rules(table, sessions, world_model, checkers, judging, source, seed)
+        sessions = checks.bench_sessions(rows)
+        if not rows:
+            sessions = checks.sessions(islice(read(source), limit), load(rules.prompts or _PROMPTS), seed=seed)
+        checks.add_to(table, sessions, world_model, checkers, judging, source, seed)
     settings: dict[str, Any] = {
         "seed": seed,
         "limit": limit,

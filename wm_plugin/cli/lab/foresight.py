@@ -57,8 +57,7 @@ def foresight(
         seed: Seed of the intervals, and of a judge that samples.
     """
     from wm_plugin.lab.evaluation import foresight
-    from wm_plugin.lab.evaluation.measures import Evaluation
-    from wm_plugin.lab.evaluation.paired import differences
+    from wm_plugin.lab.evaluation.measures import Evaluation, differences
 
     asked = None
     if judge.name or judge.server:
@@ -98,7 +97,7 @@ def foresight(
 def _read(source: str, passive: list[str], invalid: list[str], limit: int | None) -> tuple[Any, list[Any]]:
     """The sums of a file's actions, and its turns for the judge."""
     from wm_plugin.lab.evaluation import actions, foresight
-    from wm_plugin.lab.evaluation.paired import Sums
+    from wm_plugin.lab.evaluation.measures import Sums
 
     sums, turns = Sums(), list[foresight.Case]()
     looking = {word.lower() for word in passive}

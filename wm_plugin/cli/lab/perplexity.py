@@ -44,6 +44,7 @@ def perplexity(
         seed: Take random documents (default: the first ones).
     """
     from wm_plugin.lab.evaluation import perplexity as scores
+    from wm_plugin.lab.evaluation.measures import Evaluation
 
     quiet()
     sources, reader = [source, *more], scores.Reader(field)
@@ -63,6 +64,6 @@ def perplexity(
     if short := len(documents) - len(set(texts.documents)):
         reader.failures["less than two tokens"] += short
     settings = {"before": before, "limit": limit, "tokens": tokens, "windows": windows, "field": field, "seed": seed}
-    own: dict[str, Any] = {"settings": settings, "failures": reader.failures, "seed": seed or 0}
-    result = scores.evaluation(texts, after, earlier, subject=model, data=data, **own)
+    found = scores.measures(texts, after, earlier, seed or 0)
+    result = Evaluation("perplexity", model, data, settings, found, dict(reader.failures))
     return measures.kept(result, scores.rows(texts, after, earlier), folder)

@@ -23,7 +23,7 @@ from typing import Any
 
 from wm_plugin.data.filter import Filter
 from wm_plugin.data.schema import Call, Observation, Trajectory, Turn
-from wm_plugin.lab.evaluation.paired import Key, Sums
+from wm_plugin.lab.evaluation.measures import Key, Sums
 from wm_plugin.rewards.extract import extract
 from wm_plugin.untrusted import number
 
@@ -71,7 +71,15 @@ def quality(trajectory: Trajectory, *, passive: Collection[str] = (), invalid: S
                 counts.ineffective += size - refused
             earlier.add(same)
     counts.kinds = Counter({kind: counts.kinds[kind] for kind in KINDS})
-    return counts if passive else _as_counted(trajectory, counts)
+    figures = trajectory.metadata.get("figures")
+    if (
+        isinstance(figures, dict) and not passive
+    ):  # the world's own number of ineffective actions, if its rollouts have it
+        values = [number(figures.get(name)) for name in ("actions", "effective", "invalid")]
+        actions, effective, refused = (0.0 if value is None else value for value in values)
+        if None not in values:
+            counts.ineffective = min(max(actions - effective - refused, 0.0), max(counts.actions - counts.invalid, 0.0))
+    return counts
 
 
 def add(sums: Sums, task: str, counts: Quality) -> None:
@@ -129,12 +137,10 @@ def _fit(arguments: Any, parameters: Any) -> bool:
 
 def _tools(trajectory: Trajectory) -> dict[str, Any]:
     """Return the parameters of each tool that the agent had, by name."""
-    tools: dict[str, Any] = {}
-    for tool in trajectory.context.action_space:
-        function = tool.get("function")
-        schema = function if isinstance(function, dict) else tool
-        tools[str(schema.get("name"))] = schema.get("parameters")
-    return tools
+    functions = [tool.get("function") for tool in trajectory.context.action_space]
+    schemas = zip(functions, trajectory.context.action_space, strict=True)
+    chosen = [function if isinstance(function, dict) else tool for function, tool in schemas]
+    return {str(schema.get("name")): schema.get("parameters") for schema in chosen}
 
 
 def _digest(turn: Turn, call: Call | None, observations: Sequence[Observation]) -> bytes:
@@ -152,15 +158,3 @@ def _first_words(turn: Turn, call: Call | None) -> set[str]:
         arguments = call.arguments.values() if isinstance(call.arguments, dict) else [call.arguments]
         texts = [call.name, *(value for value in arguments if isinstance(value, str))]
     return {words[0].lower() for text in texts if (words := text.split(maxsplit=1))}
-
-
-def _as_counted(trajectory: Trajectory, counts: Quality) -> Quality:
-    """Take the world's own number of ineffective actions, if its rollouts have it."""
-    figures = trajectory.metadata.get("figures")
-    figures = figures if isinstance(figures, dict) else {}
-    names = ("actions", "effective", "invalid")
-    values = [value for name in names if (value := number(figures.get(name))) is not None]
-    if len(values) == 3:
-        actions, effective, refused = values
-        counts.ineffective = min(max(actions - effective - refused, 0.0), max(counts.actions - counts.invalid, 0.0))
-    return counts

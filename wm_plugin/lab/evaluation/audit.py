@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationInfo, field_validator
 
-from wm_plugin.data.columns import reward_columns
+from wm_plugin.data.render import reward_columns
 from wm_plugin.data.schema import Transition
 from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.lab.evaluation.yaml_file import read_yaml
@@ -79,19 +79,18 @@ class Attack(Options):
 
     @property
     def from_right(self) -> bool:
-        """Whether it contains the right prediction: then only scores above the right one count."""
+        """Whether it contains the right prediction, so that only scores above the right one count."""
         return "$right" in self.text
-
-    @property
-    def outside(self) -> bool:
-        """Whether a part of it is outside the tag."""
-        return bool(self.before or self.after)
 
     def output(self, pair: "Pair", tag: str | None) -> str:
         """Write the policy's text: a prediction or, with a tag, a whole output."""
-        text = "\n".join([_fill(self.text, pair)] * self.repeat)
+
+        def fill(text: str) -> str:  # in one pass: the texts may contain a $ themselves
+            return _PLACE.sub(lambda place: str(getattr(pair, place[1])), text)
+
+        text = "\n".join([fill(self.text)] * self.repeat)
         text = DISGUISES[self.hide](text) if self.hide else text
-        return as_output(text, tag, _fill(self.before, pair), _fill(self.after, pair))
+        return as_output(text, tag, fill(self.before), fill(self.after))
 
 
 @dataclass(frozen=True)
@@ -136,9 +135,8 @@ class Audit:
         """Return how far an attack gets from the wrong prediction's mean score (0) to the right one's (1)."""
         return (outcome.score - self.wrong) / (self.right - self.wrong) if self.right > self.wrong else 0.0
 
-    @property
-    def control(self) -> list[Outcome]:
-        return [outcome for outcome in self.outcomes if outcome.group == "control"]
+    def _of(self, control: bool) -> list[Outcome]:
+        return [outcome for outcome in self.outcomes if (outcome.group == "control") is control]
 
     @property
     def paying(self) -> list[Outcome]:
@@ -147,26 +145,24 @@ class Audit:
         An attack that contains the right prediction pays if it earns more than that. Gains below 1% of what being right adds, or
         not above the control's, are noise.
         """
-        noise = max([_LEAST_GAIN, *map(self.gain, self.control)])
-        attacks = [outcome for outcome in self.outcomes if outcome.group != "control"]
-        pay = [one for one in attacks if self.gain(one) > (1 + _LEAST_GAIN if one.above_wrong is None else noise)]
-        return sorted(pay, key=self.gain, reverse=True)
+        noise = max([_LEAST_GAIN, *map(self.gain, self._of(control=True))])
+        limits = {one: 1 + _LEAST_GAIN if one.above_wrong is None else noise for one in self._of(control=False)}
+        return sorted((one for one, limit in limits.items() if self.gain(one) > limit), key=self.gain, reverse=True)
 
     @property
     def beating(self) -> list[Outcome]:
         """The attacks that beat an honest wrong prediction in some transitions; the most frequent first."""
-        found = [outcome for outcome in self.outcomes if outcome.above_wrong and outcome.group != "control"]
+        found = [outcome for outcome in self._of(control=False) if outcome.above_wrong]
         return sorted(found, key=lambda outcome: outcome.above_wrong or 0.0, reverse=True)
 
     def verdict(self) -> str:
         """Return the result in words, with a warning if there are few transitions."""
+        text = f"{self._by_means()} {self._by_shares()}"
         if self.right <= self.wrong:
             text = (
                 "This reward cannot tell right from wrong: the right prediction scores "
                 f"{self.right:.3g}, no more than a wrong one ({self.wrong:.3g}). Is it set up as it should be?"
             )
-        else:
-            text = f"{self._by_means()} {self._by_shares()}"
         if self.pairs >= _FEW:
             return text
         number = f"{self.pairs} transition{'s' * (self.pairs > 1)}"
@@ -180,7 +176,7 @@ class Audit:
         if worst[0].group == "copy":
             worst += [outcome for outcome in self.beating if outcome.group != "copy"][:1]
         named = ", ".join(f"{one.words} in {one.above_wrong:.0%} of the transitions" for one in worst)
-        control = max((outcome.above_wrong or 0.0 for outcome in self.control), default=None)
+        control = max((outcome.above_wrong or 0.0 for outcome in self._of(control=True)), default=None)
         noise = "" if control is None else f"; meaningless words do in {control:.0%}"
         return f"Most often above it: {named}{noise}."
 
@@ -193,7 +189,7 @@ class Audit:
             for one in pay[:3]
         )
         text = (
-            f"{len(pay)} of {len(self.outcomes) - len(self.control)} attacks pay: on average they earn more than an honest wrong "
+            f"{len(pay)} of {len(self._of(control=False))} attacks pay: on average they earn more than an honest wrong "
             f"prediction ({self.wrong:.3g}; the right one earns {self.right:.3g}). Most: {best}."
         )
         copies = sum(outcome.group == "copy" for outcome in pay)
@@ -265,13 +261,29 @@ def make_pairs(
         right = transition.observation.text
         others = texts.get((transition.observation.kind, transition.observation.tool), [])
         others = [text for text in others if text.strip() != right.strip()]
-        if not right.strip() or not others:
-            left["empty observation" if not right.strip() else "nothing else was observed there"] += 1
-            continue
-        pairs.append(_pair(transition, generator.choice(others)))
+        if right.strip() and others:
+            pairs.append(_pair(transition, generator.choice(others)))
+        else:
+            left["nothing else was observed there" if right.strip() else "empty observation"] += 1
     if not pairs:
         raise UserError(f"no transition to attack: {dict(left) or 'there is none'}")
     return pairs, dict(left)
+
+
+def _keep(kept: list[Any], item: Any, number: int, most: int, generator: random.Random) -> None:
+    """Keep a uniform sample of a stream of unknown length (reservoir sampling)."""
+    if len(kept) < most:
+        kept.append(item)
+    elif (place := generator.randrange(number + 1)) < most:
+        kept[place] = item
+
+
+def _pair(transition: Transition, wrong: str) -> Pair:
+    observation, own = transition.observation, reward_columns(transition)
+    names = {"observer": observation.kind, "tool": observation.tool or "", "task_id": transition.task_id}
+    previous = own["history"][-1] if own["history"] else transition.context.initial_state
+    prompt = own["context"][-_MAX_PROMPT:]
+    return Pair(observation.text, wrong, previous, prompt, own["action"], {**names, "reference": wrong, **own})
 
 
 def audit(
@@ -284,11 +296,10 @@ def audit(
     Raises:
         UserError: the reward does not return one score per prediction.
     """
-    tag = getattr(reward, "tag", None)
-    left = Counter(left_out or {})
+    tag, left = getattr(reward, "tag", None), Counter(left_out or {})
     honest = [[as_output(text, tag) for text in of] for of in ([p.right for p in pairs], [p.wrong for p in pairs])]
     right, wrong = scores_of(reward, honest, pairs)
-    used = [attack for attack in attacks if tag is not None or not attack.outside]
+    used = [attack for attack in attacks if tag is not None or not (attack.before or attack.after)]
     if len(used) < len(attacks):
         left["attacks outside a tag, of which the reward has none"] += len(attacks) - len(used)
     scores = scores_of(reward, [[attack.output(pair, tag) for pair in pairs] for attack in used], pairs)
@@ -301,29 +312,23 @@ def audit(
 
 def markdown(audits: Mapping[str, Audit]) -> str:
     """Write a table: a row an attack, and for each reward the shares above the honest wrong / the honest right prediction."""
-    rows = list(dict.fromkeys((o.group, o.name) for found in audits.values() for o in found.outcomes))
-    by_name = [{o.name: (o.above_wrong, o.above_right) for o in found.outcomes} for found in audits.values()]
+
+    def two(above_wrong: float | None, above_right: float) -> str:
+        return f"{'–' if above_wrong is None else f'{above_wrong:.0%}'} / {above_right:.0%}"
+
+    rows = {(o.group, o.name): [""] * len(audits) for found in audits.values() for o in found.outcomes}
+    for place, found in enumerate(audits.values()):
+        for o in found.outcomes:
+            rows[o.group, o.name][place] = two(o.above_wrong, o.above_right)
     means = [found.as_dict() for found in audits.values()]
-
-    def line(first: str, second: str, cells: Iterable[str]) -> str:
-        return f"| {first} | {second} |" + "".join(f" {cell} |" for cell in cells)
-
-    lines = [line("group", "attack", audits), "|---|---|" + "---:|" * len(audits)]
-    for group, name in rows:
-        lines.append(line(group, name, [_two(*found[name]) if name in found else "" for found in by_name]))
-    bold = [f"**{_two(mean['above_wrong'], mean['above_right'])}**" for mean in means]
-    lines.append("| **mean** | |" + "".join(f" {cell} |" for cell in bold))
-    lines.append(line("score", "honest wrong", [f"{found.wrong:.3g}" for found in audits.values()]))
-    lines.append(line("score", "honest right", [f"{found.right:.3g}" for found in audits.values()]))
+    rows["**mean**", ""] = [f"**{two(mean['above_wrong'], mean['above_right'])}**" for mean in means]
+    for which in ("wrong", "right"):
+        rows["score", f"honest {which}"] = [f"{getattr(found, which):.3g}" for found in audits.values()]
+    lines = [f"| group | attack | {' | '.join(audits)} |", "|---|---|" + "---:|" * len(audits)]
+    lines += [
+        f"| {group} |{f' {name}' if name else ''} | {' | '.join(cells)} |" for (group, name), cells in rows.items()
+    ]
     return "\n".join(lines) + "\n"
-
-
-def _pair(transition: Transition, wrong: str) -> Pair:
-    observation, own = transition.observation, reward_columns(transition)
-    names = {"observer": observation.kind, "tool": observation.tool or "", "task_id": transition.task_id}
-    previous = own["history"][-1] if own["history"] else transition.context.initial_state
-    prompt = own["context"][-_MAX_PROMPT:]
-    return Pair(observation.text, wrong, previous, prompt, own["action"], {**names, "reference": wrong, **own})
 
 
 def scores_of(
@@ -344,13 +349,13 @@ def scores_of(
     scores: list[list[float]] = []
     for start in range(0, len(outputs), at_once):
         part = outputs[start : start + at_once]
-        rows = [pair for _ in part for pair in pairs]
-        columns = {name: [pair.columns.get(name) for pair in rows] for name in names}
+        columns = {name: [pair.columns.get(name) for pair in pairs] * len(part) for name in names}
         values = reward([text for texts in part for text in texts], observed * len(part), **columns)
-        if len(values) != len(rows):
-            raise UserError(f"the reward gave {len(values)} scores for {len(rows)} predictions; it must give one each")
+        if len(values) != len(pairs) * len(part):
+            count = len(pairs) * len(part)
+            raise UserError(f"the reward gave {len(values)} scores for {count} predictions; it must give one each")
         known = [math.nan if value is None else float(value) for value in values]
-        scores += [known[place : place + len(pairs)] for place in range(0, len(rows), len(pairs))]
+        scores += [known[place : place + len(pairs)] for place in range(0, len(known), len(pairs))]
     return scores
 
 
@@ -361,19 +366,6 @@ def as_output(text: str, tag: str | None, before: str = "", after: str = "") -> 
     return (before or "<think></think>") + (f"<{tag}>{text}</{tag}>" if tag else text) + after
 
 
-def _fill(text: str, pair: Pair) -> str:
-    """Fill in the places, in one pass, because the texts may contain a $ themselves."""
-    return _PLACE.sub(lambda place: str(getattr(pair, place[1])), text)
-
-
-def _keep(kept: list[Any], item: Any, number: int, most: int, generator: random.Random) -> None:
-    """Keep a uniform sample of a stream of unknown length (reservoir sampling)."""
-    if len(kept) < most:
-        kept.append(item)
-    elif (place := generator.randrange(number + 1)) < most:
-        kept[place] = item
-
-
 def _share_above(scores: Sequence[float], others: Sequence[float]) -> float:
     return _mean([float(score > other + TOLERANCE) for score, other in zip(scores, others, strict=True)])
 
@@ -381,7 +373,3 @@ def _share_above(scores: Sequence[float], others: Sequence[float]) -> float:
 def _mean(values: Sequence[float]) -> float:
     known = [value for value in values if not math.isnan(value)]
     return sum(known) / len(known) if known else 0.0
-
-
-def _two(above_wrong: float | None, above_right: float) -> str:
-    return f"{'–' if above_wrong is None else f'{above_wrong:.0%}'} / {above_right:.0%}"

@@ -6,30 +6,45 @@ reading is strict: a row has five scores, or it failed, and every mean is given 
 both from the same replies.
 """
 
+import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
 from statistics import correlation, fmean
 from typing import Any
 
-from wm_plugin.client.answers import Answer, ask_again
+from wm_plugin.client.answers import Answer, Answers, ask_again
+from wm_plugin.client.server import Completion, Failure, Server
 from wm_plugin.errors import UserError
 from wm_plugin.lab.evaluation import published as theirs
-from wm_plugin.lab.evaluation.bench_judges import Judge, KeptTuring, call_in_parts, columns_of, of_judge, rubric_scores
 from wm_plugin.lab.evaluation.bench_rows import GUI, TEXT, Row
-from wm_plugin.lab.evaluation.bootstrap import interval_of_means
-from wm_plugin.lab.evaluation.measures import Evaluation, Measure, ratio
+from wm_plugin.lab.evaluation.intervals import interval_of_means
+from wm_plugin.lab.evaluation.measures import Evaluation, Measure, mean_of
 from wm_plugin.lab.evaluation.published_replies import Verdict
-from wm_plugin.rewards.rubric import DIMENSIONS, parse
-from wm_plugin.rewards.verdict import is_forged
+from wm_plugin.rewards import prompts
+from wm_plugin.rewards.comparison import TuringReward
+from wm_plugin.rewards.judge import JudgedReward
+from wm_plugin.rewards.judge import Row as Judged
+from wm_plugin.rewards.rubric import DIMENSIONS, RubricReward, parse
+from wm_plugin.rewards.verdict import TAG, is_forged
 from wm_plugin.tokens.message import Message
 
 NAME = "bench"
+_AT_ONCE = 256  # rows whose questions are in memory
 _SHOWN = 4_000  # characters of a text in `rows.jsonl`
 _FEWEST = 3  # models whose ranks say anything
 Cell = Sequence[tuple[float | None, Hashable]]  # values, None for a failed row, and their clusters
+
+
+@dataclass(frozen=True)
+class Judge:
+    """A model that scores, with its name in the tables. `server` only gives its settings: `answers` asks it."""
+
+    label: str
+    server: Server
+    answers: Answers
 
 
 @dataclass(frozen=True)
@@ -50,9 +65,11 @@ class Judgement:
     failure: str = ""
     published: Verdict | None = None
 
-    @property
-    def points(self) -> float | None:
-        return None if self.scores is None else theirs.points(fmean(self.scores.values()))
+    def points(self, dimension: str = "") -> float | None:
+        """Return a dimension's points, or those of the mean of all; None without scores."""
+        if self.scores is None:
+            return None
+        return theirs.points(self.scores[dimension] if dimension else fmean(self.scores.values()))
 
 
 @dataclass
@@ -63,6 +80,27 @@ class Table:
     failures: Counter[str] = field(default_factory=Counter)
     rows: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+
+def turing_prompts(ours: bool, others: Sequence[str]) -> list[str]:
+    """Return the prompts that let judges tell predictions from observations.
+
+    Raises:
+        UserError: one does not ask for the verdict in the form that is read.
+    """
+    chosen = [*(["turing"] if ours else []), *(str(Path(one).resolve()) for one in others)]
+    for prompt in chosen:
+        if f"<{TAG}>" not in prompts.load(prompt):
+            raise UserError(
+                f'--turing-prompt {prompt}: ask for the verdict in our form, {{"real": "first"}} in <{TAG}>'
+            )
+    return chosen
+
+
+def file_name(label: str) -> str:
+    """Return a file name for a judge's answers; a hash tells names apart that a file cannot."""
+    plain = "".join(sign if sign.isascii() and (sign.isalnum() or sign in ".-") else "-" for sign in label)[:40]
+    return f"{plain}-{hashlib.sha256(label.encode(errors='replace')).hexdigest()[:8]}"
 
 
 def outputs(rows: Sequence[Row], answers: Sequence[Answer]) -> list[Output]:
@@ -112,13 +150,12 @@ def evaluate(
 
 def ask(made: Sequence[Output], judge: Judge) -> list[Judgement]:
     """Score every output that has a prediction by this package's rubric."""
-    asked = [one for one in made if one.prediction is not None]
-    predictions = [one.prediction or "" for one in asked]
-    scores, kinds = rubric_scores(judge, predictions, **columns_of([one.row for one in asked]))
-    by_output = {
-        id(one): Judgement(scores.get(n), "" if n in scores else kinds.get(n, "")) for n, one in enumerate(asked)
-    }
-    return [by_output.get(id(one), Judgement(None, one.failure)) for one in made]
+    judgements = [Judgement(None, one.failure) for one in made]
+    there = [number for number, one in enumerate(made) if one.prediction is not None]
+    scores, kinds = rubric_scores(judge, **_columns([made[number] for number in there]))
+    for place, number in enumerate(there):
+        judgements[number] = Judgement(scores.get(place), kinds.get(place, ""))
+    return judgements
 
 
 def ask_published(made: Sequence[Output], judge: Judge, published: theirs.Published, seed: int = 0) -> list[Judgement]:
@@ -148,7 +185,85 @@ def _both(one: Output, judged: str, reply: Answer | None, verdict: Verdict | Non
     if is_forged(one.prediction, one.row.real) or is_forged(judged, one.row.real):
         return Judgement(None, "forged verdict", verdict)
     scores = None if reply.trouble else parse(reply.text, one.row.real)
-    return Judgement(scores, "" if scores else of_judge(reply.trouble or "no verdict"), verdict)
+    return Judgement(scores, "" if scores else f"judge: {reply.trouble or 'no verdict'}", verdict)
+
+
+class _Kept(JudgedReward):
+    """A judge whose answers are kept, with what it said of each row by the column `number`."""
+
+    def __init__(self, judge: Judge, **settings: Any) -> None:
+        super().__init__(judge.server, max_failure_share=1.0, **settings)
+        self.answers = judge.answers
+        self.values: dict[int, Any] = {}
+        self.kinds: dict[int, str] = {}  # why a row that was asked has no value
+        self.round = 0
+
+    def ask(self, predictions: Sequence[str], targets: Sequence[str], **columns: Sequence[Any]) -> None:
+        """Ask about predictions, some at a time; their places are their numbers."""
+        columns = {**columns, "number": list(range(len(predictions)))}
+        for start in range(0, len(predictions), _AT_ONCE):
+            chunk = slice(start, start + _AT_ONCE)
+            self.round = 0
+            self(predictions[chunk], targets[chunk], **{name: values[chunk] for name, values in columns.items()})
+
+    def _ask(self, questions: Iterable[list[Message]], seeds: list[int] | None) -> list[Completion | Failure]:  # noqa: ARG002
+        kept = self.answers(questions, seed=self.round)
+        self.round += 1
+        return [Failure(one.failure, "") if one.failure else Completion(one.text, one.cut) for one in kept]
+
+    def _end(self, batch: Any) -> list[float]:
+        for name, answer in batch.replies.items():
+            kind = answer.kind if isinstance(answer, Failure) else "cut" if answer.cut else "no verdict"
+            self.kinds |= {row.columns["number"]: f"judge: {kind}" for _, row in batch.rows[name]}
+        return super()._end(batch)
+
+
+class _Rubric(_Kept, RubricReward):
+    uses = (*RubricReward.uses, "number")
+
+    def _read(self, row: Judged, reply: str, notes: Any) -> float | None:  # noqa: ARG002
+        scores = parse(reply, row.target)
+        if scores is None:
+            return None
+        self.values[row.columns["number"]] = scores
+        return self.reward(fmean(scores.values()))
+
+
+class _Turing(_Kept, TuringReward):
+    """A value is (whether the real one was picked, whether it came first)."""
+
+    uses = (*TuringReward.uses, "number")
+
+    def _read(self, row: Judged, reply: str, notes: Any) -> float | None:
+        score = super()._read(row, reply, notes)
+        if score is not None:
+            self.values[row.columns["number"]] = (score == 0.0, not self._prediction_is_first(row))
+        return score
+
+
+def rubric_scores(
+    judge: Judge, predictions: Sequence[str], targets: Sequence[str], **columns: Sequence[Any]
+) -> tuple[dict[int, dict[str, float]], dict[int, str]]:
+    """Return a judge's five scores by the prediction's number, and why the others have none.
+
+    Args:
+        columns: as `RubricReward` takes them: `action`, `context`, `domain`. A domain without guidance is a general one.
+    """
+    reward = _Rubric(judge)
+    domains = [name if name in prompts.DOMAINS else "general" for name in columns.pop("domain")]
+    reward.ask(predictions, targets, **columns, domain=domains)
+    failed = [number for number in range(len(predictions)) if number not in reward.values]
+    return reward.values, {number: reward.kinds.get(number, "forged verdict") for number in failed}
+
+
+def _columns(made: Sequence[Output]) -> dict[str, list[Any]]:
+    return {
+        "predictions": [one.prediction or "" for one in made],
+        "targets": [one.row.real for one in made],
+        "action": [one.row.action for one in made],
+        "context": [one.row.conversation()[:-1] for one in made],
+        "domain": [one.row.domain for one in made],
+    }
 
 
 def measures(
@@ -158,20 +273,19 @@ def measures(
     domains: dict[str, list[tuple[Judgement, str]]] = defaultdict(list)
     for one, judgement in zip(made, judgements, strict=True):
         domains[one.row.domain].append((judgement, one.row.trajectory))
-    cells = {name: [(one.points, cluster) for one, cluster in rows] for name, rows in domains.items()}
-    table = [macro("micro", [[[item for cell in cells.values() for item in cell]]], "judge", label, seed)]
-    for name, members in (("macro", (*TEXT, *GUI, *cells)), ("text", TEXT), ("gui", GUI)):
-        there = [domain for domain in sorted({*members}) if domain in cells]
-        if there:
-            note = "" if cells.keys() >= {*members} else f"of {', '.join(there)} alone"
-            table.append(macro(name, [[cells[domain]] for domain in there], "judge", label, seed, note))
-    for domain in sorted(cells):
+
+    def cell(domain: str, dimension: str = "") -> Cell:
+        return [(one.points(dimension), cluster) for one, cluster in domains[domain]]
+
+    table = [macro("micro", [[[item for domain in domains for item in cell(domain)]]], "judge", label, seed)]
+    for name, members in (("macro", {*TEXT, *GUI, *domains}), ("text", {*TEXT}), ("gui", {*GUI})):
+        if there := sorted(members & domains.keys()):
+            note = "" if domains.keys() >= members else f"of {', '.join(there)} alone"
+            table.append(macro(name, [[cell(domain)] for domain in there], "judge", label, seed, note))
+    for domain in sorted(domains):
         group = domain if alone else f"{label}/{domain}"
-        table.append(macro("score", [[cells[domain]]], "domain", group, seed))
-        for name in DIMENSIONS:
-            rows = domains[domain]
-            values = [(theirs.points(one.scores[name]) if one.scores else None, cluster) for one, cluster in rows]
-            table.append(macro(name, [[values]], "domain", group, seed))
+        for name, dimension in (("score", ""), *zip(DIMENSIONS, DIMENSIONS, strict=True)):
+            table.append(macro(name, [[cell(domain, dimension)]], "domain", group, seed))
     return table
 
 
@@ -238,33 +352,31 @@ def tell_apart(
         prompt: the judge's, by name or path.
         named: whether the measures' groups have its name beside the judge's.
     """
-    label = f"{judge.label}, {Path(prompt).stem}" if named else judge.label
-    reward = KeptTuring(judge.answers, judge.server, prompt=prompt, seed=seed)
+    reward = _Turing(judge, prompt=prompt, seed=seed)
     there = [one for one in made if one.prediction is not None]
     pairs = [one for one in there if (one.prediction or "").strip() != one.row.real]
-    columns = columns_of([one.row for one in pairs])
+    columns = _columns(pairs)
     del columns["domain"]
-    call_in_parts(reward, [one.prediction or "" for one in pairs], **columns)
-    picked = [(*reward.values[number], pairs[number].row.trajectory) for number in sorted(reward.values)]
+    reward.ask(**columns)
+    picked = [(*value, pairs[number].row.trajectory) for number, value in sorted(reward.values.items())]
     equal, failed = len(there) - len(pairs), len(pairs) - len(picked) + len(made) - len(there)
-    equals = [f"{equal} equal pairs are left out"] if equal else []
-    note = "; ".join([*equals, "failed rows count as told apart"] if failed else equals)
+    notes = [f"{equal} equal pairs are left out"] * bool(equal) + ["failed rows count as told apart"] * bool(failed)
+    label = f"{judge.label}, {Path(prompt).stem}" if named else judge.label
+    of: dict[str, Any] = {"by": "judge", "group": label, "seed": seed}
 
-    def share(name: str, rows: Sequence[tuple[bool, Hashable]], note: str = "", failed: int = 0) -> Measure:
-        values, clusters = [float(value) for value, _ in rows], [cluster for _, cluster in rows]
-        of: dict[str, Any] = {"by": "judge", "group": label, "failed": failed, "note": note, "seed": seed}
-        made = ratio(name, "share", values, [1.0] * len(values), clusters, **of)
-        every = len(values) + failed
-        return replace(made, with_failed=(sum(values) + failed) / every if every else None)
+    def share(name: str, rows: Cell, **more: Any) -> Measure:
+        return mean_of(name, "share", rows, worst=1, **of, **more)
 
-    first = [(right, cluster) for right, real_first, cluster in picked if real_first]
-    second = [(right, cluster) for right, real_first, cluster in picked if not real_first]
-    position = [(right == real_first, cluster) for right, real_first, cluster in picked]
+    right: Cell = [(float(right), cluster) for right, _, cluster in picked]
     return [
-        share("turing", [(right, cluster) for right, _, cluster in picked], note, failed),
-        share("turing, real first", first),
-        share("turing, real second", second),
-        share("turing, first picked", position, "0.5 without a bias of position"),
+        share("turing", [*right, *[(None, None)] * failed], note="; ".join(notes)),
+        share("turing, real first", [(float(right), cluster) for right, first, cluster in picked if first]),
+        share("turing, real second", [(float(right), cluster) for right, first, cluster in picked if not first]),
+        share(
+            "turing, first picked",
+            [(float(right == first), cluster) for right, first, cluster in picked],
+            note="0.5 without a bias of position",
+        ),
     ]
 
 

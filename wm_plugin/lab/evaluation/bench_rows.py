@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from wm_plugin.data import files
-from wm_plugin.data.readers.agentworldbench import OBSERVATION
+from wm_plugin.data.readers import agentworldbench
 from wm_plugin.errors import UserError
 from wm_plugin.rewards.extract import extract
 from wm_plugin.tokens.message import Message
@@ -79,12 +79,17 @@ class Row:
 
 def unmarked(text: str) -> str:
     """Remove an observation's heading from the beginning of a text."""
-    return text.strip().removeprefix(OBSERVATION).strip()
+    return text.strip().removeprefix(agentworldbench.OBSERVATION).strip()
 
 
 def domain_of(task: str) -> str:
     """Return the last part of a task's name, without what a terminal would act on."""
     return "".join(sign if sign.isprintable() else "?" for sign in task.rpartition("/")[2])[:40]
+
+
+def is_bench(source: str) -> bool:
+    """Return whether these are AgentWorldBench's files, and not trajectories."""
+    return Path(source).is_dir() or agentworldbench.matches(files.head(Path(source)))
 
 
 def read(source: str | Path, limit: int | None = None) -> list[Row]:

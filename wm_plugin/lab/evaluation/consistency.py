@@ -17,7 +17,7 @@ An episode fails if a model's call failed, an answer was cut or empty, or an env
 if it has none in any arm; `with_failed` takes all tasks and counts what failed as not won. Word2World's script takes an answer
 that was cut at its limit as it is: `cut_taken` reads episodes so.
 
-`consistency_measures` counts the episodes that are played here, and `consistency_rows` writes them.
+`consistency_measures` counts the episodes that are played here, and writes them.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -13,10 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
-from torch import Tensor
 
 from wm_plugin.client.answers import Answer, Answers, Conversation, LocalModel
 from wm_plugin.client.server import KINDS
@@ -27,14 +26,13 @@ from wm_plugin.data.readers.word2world import SUCCESS
 from wm_plugin.data.tokenize import Tokeniser
 from wm_plugin.errors import UserError
 from wm_plugin.lab.evaluation.cases import Case, Demonstrations, Episode, Item, episodes, kind_of
-from wm_plugin.lab.evaluation.measures import Evaluation, Measure, ratio, write_result, write_rows
+from wm_plugin.lab.evaluation.measures import Evaluation, Measure, mean_of, ratio, write_result, write_rows
 from wm_plugin.lab.evaluation.one_step import BINS, TokenScores, calibration_error, token_scores
 from wm_plugin.rewards.exact import ExactReward
 from wm_plugin.rewards.extract import extract
 from wm_plugin.rewards.json_match import NO_JSON, parse
 from wm_plugin.rewards.rouge import RougeReward
 from wm_plugin.rewards.words import word_f1
-from wm_plugin.tokens.message import Message
 
 NAME = "one-step"
 MARK = SUCCESS.strip()
@@ -49,6 +47,10 @@ _PAIRS = 256  # texts whose cosines are asked for at once
 _SERVER = "a server's answer has no probabilities of the real observation's tokens; --model measures them"
 _OF_TOKENS = "the count is of tokens"
 _REASONS = "the model is trained to reason first, so that the real observation alone has no probability"
+_EXACT, _ROUGE = ExactReward(), RougeReward()
+
+# The scores of the real observations' tokens, one for each case; or why there are none.
+Likelihood = Callable[[Episode], Sequence[TokenScores] | str]
 
 
 class Cosines:
@@ -96,12 +98,9 @@ def fidelity(
     world_context: Shown | None = None,
     contexts: Contexts | None = None,
     demonstrations: Demonstrations | None = None,
-    embedding: Cosines | None = None,
     limit: int | None = None,
     seed: int = 0,
-    subject: str = "",
-    data: str = "",
-    folder: Path | None = None,
+    **more: Any,
 ) -> Evaluation:
     """Ask for every turn's observation, and compare.
 
@@ -113,11 +112,9 @@ def fidelity(
         world_context: the parts of the hidden state that are shown. None: as the kind is trained.
         contexts: hidden contexts by hand, which complete those of the items.
         demonstrations: for few-shot prompts.
-        embedding: also measures the cosine of the predicted and the real text.
         limit: the number of trajectories.
         seed: of the prompts' variants and of the intervals.
-        subject, data: as in `Evaluation`.
-        folder: gets `rows.jsonl` and `result.json`, and keeps cosines in `embeddings.jsonl`.
+        more: `embedding`, `subject`, `data` and `folder`, as in `measure`.
 
     Raises:
         UserError: the model samples, or as from `episodes`, `Demonstrations` and `Answers`.
@@ -141,49 +138,50 @@ def fidelity(
         "demonstrations": demonstrations.source if demonstrations else "",
         "limit": limit,
     }
-    return measure(
-        asked,
-        answers,
-        _Likelihood(answers),
-        prompts,
-        "" if kind_of(kind).of == "dialogues" else prompts.tag,
-        embedding=embedding,
-        settings=settings,
-        left_out=left_out,
-        seed=seed,
-        subject=subject,
-        data=data,
-        folder=folder,
-    )
+    tag = "" if kind_of(kind).of == "dialogues" else prompts.tag
+    return measure(asked, answers, _likelihood(answers), prompts, tag, settings, left_out, seed=seed, **more)
 
 
-class Likelihood(Protocol):
-    """Scores the real observations' tokens. `note` says why some or all turns have no score; "" if all have one."""
+def _likelihood(answers: Answers) -> Likelihood:
+    """Score the real observations by a model in this process, with the tokens that end an answer, as in training."""
+    if not isinstance(answers.model, LocalModel):
+        return lambda _: _SERVER
+    predictor = answers.model.predictor
+    try:
+        tokenise = Tokeniser(predictor.tokenizer)
+    except UserError as error:
+        reason = str(error)
+        return lambda _: reason
 
-    def __call__(self, episode: Episode) -> list[TokenScores | None]:
-        """Return each case's scores."""
-        ...
+    def likelihood(episode: Episode) -> list[TokenScores] | str:
+        if episode.sample is None:
+            return _REASONS
+        try:
+            tokens = tokenise(episode.sample)
+        except UserError as error:
+            return str(error)
+        scores = token_scores(predictor.model, tokens.ids, tokens.mask) if any(tokens.mask) else []
+        return scores if len(scores) == len(episode.cases) else "an observation has no token"
 
-    @property
-    def note(self) -> str: ...
+    return likelihood
 
 
 def measure(
     asked: Iterable[Episode],
     answers: Answers,
     likelihood: Likelihood,
-    prompts: Prompts | None = None,
-    tag: str = "",
-    *,
-    embedding: Cosines | None = None,
+    prompts: Prompts | None,
+    tag: str,
     settings: Mapping[str, Any],
     left_out: Mapping[str, int],
+    *,
+    embedding: Cosines | None = None,
     seed: int = 0,
     subject: str = "",
     data: str = "",
     folder: Path | None = None,
 ) -> Evaluation:
-    """Ask about every case, compare, and count: the part of `fidelity` that does not depend on what a question is.
+    """Ask about every case, compare, and count, whatever a question is.
 
     Args:
         asked: episodes, which are read once.
@@ -191,21 +189,26 @@ def measure(
         tag: the tag around the prediction in an answer.
         settings: what the questions depend on, beside the seed and the models.
         left_out: turns without a case, by reason; read after all episodes.
+        embedding: also measures the cosine of the predicted and the real text.
+        seed: of the intervals.
+        subject, data: as in `Evaluation`.
+        folder: gets `rows.jsonl` and `result.json`, and keeps cosines in `embeddings.jsonl`.
     """
     cosines = Answers(embedding, folder and folder / "embeddings.jsonl") if embedding else None
-    scorer, tally = _Scorer(prompts, tag, cosines), _Tally(seed)
-    rows = _rows(asked, answers, scorer, likelihood, tally, seed)
+    scorer, counted, silent = _Scorer(prompts, tag, cosines), list[_Row](), dict[str, None]()
+    rows = _rows(asked, answers, scorer, likelihood, seed, counted, silent)
     if folder is None:
         for _ in rows:
             pass
     else:
         write_rows(rows, folder)
-    failures = Counter(row.failure for row in tally.rows if row.failure)
+    failures = Counter(row.failure for row in counted if row.failure)
     notes = [f"{count:,} turns are left out: {reason}" for reason, count in left_out.items() if count]
     if scorer.without_cosine:
         notes.append(f"embedding: {scorer.without_cosine:,} texts have no cosine, since their server refused them")
-    if likelihood.note:
-        notes.append(f"nll: {likelihood.note}")
+    unlikely = next(iter(silent), "")
+    if unlikely:
+        notes.append(f"nll: {unlikely}")
     if calls := sum(failures[kind] for kind in KINDS):
         notes.append(f"{calls:,} calls failed; the next run into the same folder asks them again")
     models = {"model": answers.settings, "embedding": embedding.settings["embedding"] if embedding else ""}
@@ -214,7 +217,7 @@ def measure(
         subject,
         data,
         {**settings, "seed": seed, **models},
-        list(tally.measures(likelihood.note)),
+        list(_measures(counted, unlikely, seed)),
         dict(sorted(failures.items())),
         notes,
     )
@@ -223,22 +226,43 @@ def measure(
     return evaluation
 
 
+@dataclass(frozen=True)
+class _Row:
+    """What is counted of a turn."""
+
+    trajectory: str
+    failure: str
+    scores: Mapping[str, float | None]
+    groups: Mapping[str, str]
+    nll: float  # of its `tokens`
+    tokens: int
+    bins: torch.Tensor | None  # as from `TokenScores.bins`
+
+
 def _rows(
     asked: Iterable[Episode],
     answers: Answers,
     scorer: "_Scorer",
     likelihood: Likelihood,
-    tally: "_Tally",
     seed: int,
+    counted: list[_Row],
+    silent: dict[str, None],
 ) -> Iterator[dict[str, Any]]:
-    """Make the rows of `rows.jsonl`, and count them."""
+    """Make the rows of `rows.jsonl`; add what is counted of them, and why tokens have no likelihood."""
     with answers:  # its file is read once, not for each chunk
         for chunk in _chunks(asked, _BATCHED if answers.model.batched else _AT_ONCE):
             cases = list(chain.from_iterable(episode.cases for episode in chunk))
             replies = answers([case.messages for case in cases], seed=seed, at_once=len(cases))
-            tokens = chain.from_iterable(likelihood(episode) for episode in chunk)
+            tokens: list[TokenScores | None] = []
+            for episode in chunk:
+                found = likelihood(episode)
+                if isinstance(found, str):
+                    silent[found] = None
+                    tokens += [None] * len(episode.cases)
+                else:
+                    tokens += found
             for case, row, of_tokens in zip(cases, scorer(cases, replies), tokens, strict=True):
-                tally.add(case, row, of_tokens)
+                counted.append(_counted(case, row, of_tokens))
                 scores = {k: v for k, v in row["scores"].items() if v is not None and not math.isnan(v)}
                 if of_tokens is not None:
                     scores["nll"] = float(of_tokens.nll.mean())
@@ -253,6 +277,20 @@ def _rows(
                     **row,
                     "scores": scores,
                 }
+
+
+def _counted(case: Case, row: Mapping[str, Any], tokens: TokenScores | None) -> _Row:
+    flag = row["scores"]["success_flag"]
+    groups = {
+        "turn": str(case.turn),
+        "tool": case.tool,
+        "observer": case.observer,
+        "error": "error" if case.error else "no error",
+        "category": case.category,
+        "success": "" if flag is None else "done" if case.won else "not done",
+    }
+    found = (0.0, 0, None) if tokens is None else (float(tokens.nll.sum()), len(tokens.nll), tokens.bins())
+    return _Row(case.trajectory, row["failure"], row["scores"], groups, *found)
 
 
 def _chunks(asked: Iterable[Episode], size: int) -> Iterator[list[Episode]]:
@@ -274,30 +312,25 @@ class _Scorer:
 
     def __init__(self, prompts: Prompts | None, tag: str, cosines: Answers | None) -> None:
         self._prompts, self._tag, self._cosines = prompts, tag, cosines
-        self._exact, self._rouge = ExactReward(), RougeReward()
         self._flagged = prompts is not None and (prompts.success or bool(prompts.completion))
         self.without_cosine = 0
 
     def __call__(self, cases: Sequence[Case], answers: Sequence[Answer]) -> list[dict[str, Any]]:
         rows = [self._row(case, answer) for case, answer in zip(cases, answers, strict=True)]
         if self._cosines is not None:
-            self._add_cosines(cases, rows)
+            self._add_cosines(self._cosines, cases, rows)
         return rows
 
-    def _add_cosines(self, cases: Sequence[Case], rows: Sequence[dict[str, Any]]) -> None:
-        assert self._cosines is not None
-        whole = [place for place, row in enumerate(rows) if not row["failure"]]
-        pairs: list[list[Message]] = [
-            [
-                {"role": "user", "content": self._parts(cases[place].real)[0]},
-                {"role": "assistant", "content": self._parts(rows[place]["predicted"])[0]},
-            ]
-            for place in whole
-        ]
-        for row in rows:
+    def _add_cosines(self, cosines: Answers, cases: Sequence[Case], rows: Sequence[dict[str, Any]]) -> None:
+        pairs: list[Conversation] = []
+        for case, row in zip(cases, rows, strict=True):
             row["scores"]["embedding"] = 0.0
-        for place, cosine in zip(whole, self._cosines(pairs, at_once=_PAIRS), strict=True):
-            rows[place]["scores"]["embedding"] = math.nan if cosine.failure else float(cosine.text)
+            if not row["failure"]:
+                real, predicted = self._parts(case.real)[0], self._parts(row["predicted"])[0]
+                pairs.append([{"role": "user", "content": real}, {"role": "assistant", "content": predicted}])
+        whole = [row for row in rows if not row["failure"]]
+        for row, cosine in zip(whole, cosines(pairs, at_once=_PAIRS), strict=True):
+            row["scores"]["embedding"] = math.nan if cosine.failure else float(cosine.text)
             self.without_cosine += bool(cosine.failure)
 
     def _row(self, case: Case, answer: Answer) -> dict[str, Any]:
@@ -309,11 +342,11 @@ class _Scorer:
         real, really = self._parts(case.real)
         right = not failure
         scores: dict[str, float | None] = {
-            "exact": float(right and self._exact([prediction or ""], [case.real])[0] == 1),
+            "exact": float(right and _EXACT([prediction or ""], [case.real])[0] == 1),
             "text": float(right and text == real),
             "success_flag": float(right and flag == really) if self._flagged and case.known else None,
             "word_f1": word_f1(text, real) if right else 0.0,
-            "rouge": self._rouge([text], [real])[0] if right else 0.0,
+            "rouge": _ROUGE([text], [real])[0] if right else 0.0,
             "json_keys": json_keys(text if right else "", real),
         }
         return {"predicted": answer.text if prediction is None else prediction, "scores": scores, "failure": failure}
@@ -361,132 +394,54 @@ def _keys(value: Any, places: dict[tuple[int, str | None], int]) -> set[int]:
     return keys
 
 
-class _Likelihood:
-    """Scores the real observations' tokens by a model in this process, with the tokens that end an answer, as in training."""
-
-    def __init__(self, answers: Answers) -> None:
-        self._why, self._reasons = "", False
-        self._tokenise: Tokeniser | None = None
-        if not isinstance(answers.model, LocalModel):
-            self._why = _SERVER
-            return
-        self._model = answers.model.predictor.model
-        try:
-            self._tokenise = Tokeniser(answers.model.predictor.tokenizer)
-        except UserError as error:
-            self._why = str(error)
-
-    def __call__(self, episode: Episode) -> list[TokenScores | None]:
-        none: list[TokenScores | None] = [None] * len(episode.cases)
-        self._reasons |= episode.sample is None
-        if self._tokenise is None or episode.sample is None:
-            return none
-        try:
-            tokens = self._tokenise(episode.sample)
-        except UserError as error:
-            self._why = self._why or str(error)
-            return none
-        scores = token_scores(self._model, tokens.ids, tokens.mask) if any(tokens.mask) else []
-        if len(scores) != len(none):
-            self._why = self._why or "an observation has no token"
-            return none
-        return [*scores]
-
-    @property
-    def note(self) -> str:
-        return self._why or (_REASONS if self._reasons else "")
+def _measures(rows: Sequence[_Row], unlikely: str, seed: int) -> Iterator[Measure]:
+    """Measure all rows, then each group, then the tokens' accuracy by confidence."""
+    names = [name for name in SCORES if any(row.scores.get(name) is not None for row in rows)]
+    for name in names or ["exact"]:
+        yield _mean(name, rows, seed)
+    yield _nll(rows, seed, note=unlikely)
+    likely = [(row, row.bins) for row in rows if row.bins is not None]
+    bins = torch.stack([one for _, one in likely]) if likely else torch.zeros(1, BINS, 3)
+    tokens = int(bins[..., 0].sum())
+    error = calibration_error(bins.sum(0)) if tokens else None
+    yield Measure("calibration_error", error, "share", tokens, with_failed=error, note=unlikely or _OF_TOKENS)
+    for by in GROUPS:
+        for group, members in _grouped(rows, by):
+            for name in GROUPED:
+                if any(row.scores.get(name) is not None for row in members):
+                    yield _mean(name, members, seed, by=by, group=group)
+            if any(row.tokens for row in members):
+                yield _nll(members, seed, by=by, group=group)
+    for place in range(BINS if tokens else 0):
+        counts, confidence, right = (bins[:, place, column].tolist() for column in range(3))
+        if count := int(sum(counts)):
+            remark = f"at a mean confidence of {sum(confidence) / count:.3f}; {_OF_TOKENS}"
+            of: dict[str, Any] = {"by": "confidence", "group": f"{place / BINS:.1f} to {(place + 1) / BINS:.1f}"}
+            clusters = [row.trajectory for row, _ in likely]
+            yield ratio("token_accuracy", "share", right, counts, clusters, note=remark, seed=seed, **of)
 
 
-@dataclass(frozen=True)
-class _Row:
-    """What is counted of a turn; `nll` is the sum over its `tokens`."""
-
-    trajectory: str
-    failure: str
-    scores: Mapping[str, float | None]
-    groups: Mapping[str, str]
-    nll: float
-    tokens: int
+def _mean(name: str, rows: Sequence[_Row], seed: int, **group: Any) -> Measure:
+    scored = [(score, row) for row in rows if (score := row.scores.get(name)) is not None]
+    # NaN where the embedding server refused a text
+    values = [(None if row.failure or math.isnan(score) else score, row.trajectory) for score, row in scored]
+    note = "" if any(value is not None for value, _ in values) else "no turn with an answer"
+    return mean_of(name, "share", values, note=note if scored else "no turn to measure it on", seed=seed, **group)
 
 
-class _Tally:
-    """Counts rows, and makes the measures of them."""
+def _nll(rows: Sequence[_Row], seed: int, **more: Any) -> Measure:
+    kept = [row for row in rows if row.tokens]
+    sums, counts, clusters = [r.nll for r in kept], [r.tokens for r in kept], [r.trajectory for r in kept]
+    made = ratio("nll", "nats", sums, counts, clusters, seed=seed, **more)
+    return replace(made, count=len(kept), failed=len(rows) - len(kept) if kept else 0, with_failed=None)
 
-    def __init__(self, seed: int) -> None:
-        self.rows: list[_Row] = []
-        self._seed = seed
-        self._bins: dict[str, Tensor] = {}  # by trajectory
 
-    def add(self, case: Case, row: dict[str, Any], tokens: TokenScores | None) -> None:
-        flag = row["scores"]["success_flag"]
-        groups = {
-            "turn": str(case.turn),
-            "tool": case.tool,
-            "observer": case.observer,
-            "error": "error" if case.error else "no error",
-            "category": case.category,
-            "success": "" if flag is None else "done" if case.won else "not done",
-        }
-        nll, count = (0.0, 0) if tokens is None else (float(tokens.nll.sum()), len(tokens.nll))
-        self.rows.append(_Row(case.trajectory, row["failure"], row["scores"], groups, nll, count))
-        if tokens is not None:
-            none = torch.zeros(BINS, 3, dtype=torch.float64)
-            self._bins[case.trajectory] = self._bins.get(case.trajectory, none) + tokens.bins()
-
-    def measures(self, note: str) -> Iterator[Measure]:
-        """Measure all rows, then each group, then the tokens' accuracy by confidence.
-
-        Args:
-            note: why tokens have no likelihood.
-        """
-        names = [name for name in SCORES if any(row.scores.get(name) is not None for row in self.rows)]
-        for name in names or ["exact"]:
-            yield self._mean(name, self.rows)
-        yield self._nll(self.rows, note=note)
-        bins = torch.stack([*self._bins.values()]) if self._bins else torch.zeros(1, BINS, 3)
-        tokens = int(bins[..., 0].sum())
-        error = calibration_error(bins.sum(0)) if tokens else None
-        yield Measure("calibration_error", error, "share", tokens, with_failed=error, note=note or _OF_TOKENS)
-        for by in GROUPS:
-            for group, rows in self._grouped(by):
-                for name in GROUPED:
-                    if any(row.scores.get(name) is not None for row in rows):
-                        yield self._mean(name, rows, by=by, group=group)
-                if any(row.tokens for row in rows):
-                    yield self._nll(rows, by=by, group=group)
-        for place in range(BINS if tokens else 0):
-            counts, confidence, right = (bins[:, place, column].tolist() for column in range(3))
-            if count := int(sum(counts)):
-                group = f"{place / BINS:.1f} to {(place + 1) / BINS:.1f}"
-                remark = f"at a mean confidence of {sum(confidence) / count:.3f}; {_OF_TOKENS}"
-                of: dict[str, Any] = {"by": "confidence", "group": group, "note": remark, "seed": self._seed}
-                yield ratio("token_accuracy", "share", right, counts, list(self._bins), **of)
-
-    def _mean(self, name: str, rows: Sequence[_Row], **group: Any) -> Measure:
-        scored = [(row, score) for row in rows if (score := row.scores.get(name)) is not None]
-        # NaN where the embedding server refused a text
-        whole = [(row, score) for row, score in scored if not row.failure and not math.isnan(score)]
-        note = "" if whole else "no turn with an answer" if scored else "no turn to measure it on"
-        values, clusters = [score for _, score in whole], [row.trajectory for row, _ in whole]
-        of: dict[str, Any] = {"failed": len(scored) - len(whole), "note": note, "seed": self._seed}
-        return ratio(name, "share", values, [1] * len(values), clusters, **of, **group)
-
-    def _nll(self, rows: Sequence[_Row], **more: Any) -> Measure:
-        kept = [row for row in rows if row.tokens]
-        sums, counts, clusters = [r.nll for r in kept], [r.tokens for r in kept], [r.trajectory for r in kept]
-        failed = len(rows) - len(kept) if kept else 0
-        made = ratio("nll", "nats", sums, counts, clusters, seed=self._seed, **more)
-        return replace(made, count=len(kept), failed=failed, with_failed=None)
-
-    def _grouped(self, by: str) -> Iterator[tuple[str, list[_Row]]]:
-        """Yield each group's rows, in order; those beyond the largest `_GROUPS` together."""
-        groups: dict[str, list[_Row]] = {}
-        for row in self.rows:
-            if row.groups[by]:
-                groups.setdefault(row.groups[by], []).append(row)
-        if len(groups) > _GROUPS:
-            largest = set(sorted(groups, key=lambda name: -len(groups[name]))[:_GROUPS])
-            rest = [row for row in self.rows if row.groups[by] and row.groups[by] not in largest]
-            groups = {name: rows for name, rows in groups.items() if name in largest} | {OTHERS: rest}
-        order: Callable[[str], Any] = (lambda name: (len(name), name)) if by == "turn" else str
-        yield from sorted(groups.items(), key=lambda item: order(item[0]))
+def _grouped(rows: Sequence[_Row], by: str) -> list[tuple[str, list[_Row]]]:
+    """Return each group's rows, in order; those beyond the largest `_GROUPS` together."""
+    sizes = Counter(row.groups[by] for row in rows if row.groups[by])
+    largest = {name for name, _ in sizes.most_common(_GROUPS)}
+    groups: dict[str, list[_Row]] = {}
+    for row in rows:
+        if name := row.groups[by]:
+            groups.setdefault(name if name in largest else OTHERS, []).append(row)
+    return sorted(groups.items(), key=lambda item: (len(item[0]) if by == "turn" else 0, item[0]))

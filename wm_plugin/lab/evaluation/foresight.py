@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Any
+from typing import Any, NamedTuple
 
 from wm_plugin.client.answers import Answer, Answers, ask_again
 from wm_plugin.data.schema import Trajectory, Turn
 from wm_plugin.data.thoughts import words
 from wm_plugin.data.transitions import identity
 from wm_plugin.data.turn_texts import action_text
-from wm_plugin.lab.evaluation.paired import Key, Sums
+from wm_plugin.lab.evaluation.measures import Key, Sums
 from wm_plugin.rewards import prompts
 from wm_plugin.rewards.delimit import fenced, neutral, shortened
 from wm_plugin.rewards.extract import extract
@@ -52,8 +52,7 @@ class Case:
     observed: str
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """What the judge found in the thinking: the prediction, if there is one, and corrections by kind."""
 
     prediction: str | None
@@ -90,13 +89,15 @@ def cases(trajectory: Trajectory, sums: Sums, task: str) -> Iterator[Case]:
     for place, turn in enumerate(trajectory.turns):
         if turn.actor != "agent" or not turn.observations:
             continue
-        thinking, action = _parts(turn)
+        written = extract(turn.action.text, "")  # the thinking may be recorded apart, or stand in the text
+        thinking = "\n".join(filter(None, [words(turn.action.thought), written.reasoning]))
         sums.add(Key("thinking"), task, bool(thinking))
         if not thinking:
             continue
         sums.add(Key("interrupts", "count"), task, interrupts(thinking))
-        tools = {observation.tool for observation in turn.observations}
-        tool = tools.pop() or "" if len(tools) == 1 else ""
+        tools = {observation.tool or "" for observation in turn.observations}
+        tool = tools.pop() if len(tools) == 1 else ""
+        action = action_text(turn.action.model_copy(update={"text": written.prediction or ""}))
         yield Case(task, where, place, tool, thinking, action, _observed(turn))
 
 
@@ -120,20 +121,23 @@ def judge(turns: Sequence[Case], answers: Answers, *, seed: int = 0, max_chars: 
         texts = {"predicted": prediction, "action": case.action, "observed": case.observed}
         return _question("foresight_compare", texts, max_chars, again)
 
-    clean = [case for case in turns if not is_forged(case.thinking + case.action, "")]
+    clean = [place for place, case in enumerate(turns) if not is_forged(case.thinking + case.action, "")]
     with answers:  # its file is read once, not for each chunk
-        findings = dict(zip(map(id, clean), _asked(answers, clean, find, _finding, seed), strict=True))
-        predictions = ((case, found.prediction) for case in clean if isinstance(found := findings[id(case)], Finding))
-        pairs = [(case, prediction) for case, prediction in predictions if prediction is not None]
-        compared = _asked(answers, pairs, compare, _right, seed)
-        verdicts = dict(zip((id(case) for case, _ in pairs), compared, strict=True))
+        found = _asked(answers, [turns[place] for place in clean], find, _finding, seed)
+        findings = dict(zip(clean, found, strict=True))
+        pairs = {place: (turns[place], one.prediction) for place, one in findings.items() if _predicts(one)}
+        verdicts = dict(zip(pairs, _asked(answers, list(pairs.values()), compare, _right, seed), strict=True))
     judged = []
-    for case in turns:
-        finding, right = findings.get(id(case), "forged"), verdicts.get(id(case))
+    for place, case in enumerate(turns):
+        finding, right = findings.get(place, "forged"), verdicts.get(place)
         failure = next((one for one in (finding, right) if isinstance(one, str)), "")
-        whole = finding if isinstance(finding, Finding) else None
+        whole = None if isinstance(finding, str) else finding
         judged.append(Judged(case, whole, right if isinstance(right, bool) else None, failure))
     return judged
+
+
+def _predicts(finding: Finding | str | None) -> bool:
+    return isinstance(finding, Finding) and finding.prediction is not None
 
 
 def add(sums: Sums, judged: Iterable[Judged]) -> Counter[str]:
@@ -143,10 +147,9 @@ def add(sums: Sums, judged: Iterable[Judged]) -> Counter[str]:
     """
     failures: Counter[str] = Counter()
     for one in judged:
-        task, finding = one.case.task, one.finding
+        task, finding, lost = one.case.task, one.finding, one.finding is None
         failures[one.failure] += bool(one.failure)
-        lost = finding is None
-        predicts = finding is not None and finding.prediction is not None
+        predicts = _predicts(finding)
         sums.add(Key("predicts"), task, predicts, not lost, lost)
         if lost or predicts:
             row = (task, float(one.right or 0), one.right is not None, one.right is None)
@@ -212,13 +215,6 @@ def _question(name: str, texts: dict[str, str], max_chars: int, again: bool) -> 
 def _instructions(name: str) -> str:
     prompt = (resources.files(__package__) / f"{name}.md").read_text(encoding="utf-8").strip()
     return f"{prompt}\n\n{prompts.packaged('data')}"
-
-
-def _parts(turn: Turn) -> tuple[str, str]:
-    """Return a turn's thinking and action, wherever the thinking was recorded."""
-    written = extract(turn.action.text, "")
-    thinking = "\n".join(filter(None, [words(turn.action.thought), written.reasoning]))
-    return thinking, action_text(turn.action.model_copy(update={"text": written.prediction or ""}))
 
 
 def _observed(turn: Turn) -> str:

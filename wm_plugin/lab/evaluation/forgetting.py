@@ -20,8 +20,7 @@ from pydantic import BaseModel, Field, ValidationError
 from wm_plugin.data import files
 from wm_plugin.data.predictions import same_settings
 from wm_plugin.errors import MissingExtraError, UserError, nearest, shown
-from wm_plugin.lab.evaluation.bootstrap import NONE, Limits
-from wm_plugin.lab.evaluation.compare import Ratio, compare
+from wm_plugin.lab.evaluation.intervals import NONE, Limits, Ratio, compare
 from wm_plugin.lab.evaluation.measures import Evaluation, Measure
 from wm_plugin.lab.evaluation.yaml_file import read_yaml
 from wm_plugin.untrusted import number

@@ -32,8 +32,7 @@ from wm_plugin.lab.agents.imagined_worlds import ControlWorld
 from wm_plugin.lab.agents.lookahead import Decider, Decision, Decisions, LookAhead, Sampled, Way, decision
 from wm_plugin.lab.agents.lookahead_values import samples_for
 from wm_plugin.lab.evaluation.consistency import check_success, failure_of
-from wm_plugin.lab.evaluation.measures import Evaluation, Measure
-from wm_plugin.lab.evaluation.paired import Key, Sums, differences
+from wm_plugin.lab.evaluation.measures import Evaluation, Key, Measure, Sums, differences
 from wm_plugin.runtime.workers import Lost
 from wm_plugin.worlds.agents.acting import Situation
 from wm_plugin.worlds.agents.players import Act, Row, rounds

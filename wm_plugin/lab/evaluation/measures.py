@@ -7,17 +7,18 @@ report` reads them. The models' answers lie beside them (`client.answers`), so a
 import json
 import math
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import torch
 from pydantic import TypeAdapter, ValidationError
 
 from wm_plugin.data import files
 from wm_plugin.data.outputs import PREFIX, atomic, write_text
 from wm_plugin.data.predictions import same_settings
 from wm_plugin.errors import UserError
-from wm_plugin.lab.evaluation.bootstrap import interval
+from wm_plugin.lab.evaluation.intervals import Ratio, compare, interval
 from wm_plugin.untrusted import loads
 
 FORMAT, VERSION = "wm_plugin.evaluation", 1
@@ -71,9 +72,8 @@ class Evaluation:
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON values; numbers that are not finite become None."""
-        own = {one.name: getattr(self, one.name) for one in fields(self)}
-        own |= {"settings": finite(own["settings"]), "measures": [finite(asdict(one)) for one in self.measures]}
-        return {"format": FORMAT, "version": VERSION, **own, "notes": list(self.notes)}
+        own = {**vars(self), "measures": [asdict(one) for one in self.measures]}
+        return {"format": FORMAT, "version": VERSION, **finite(own)}
 
 
 _EVALUATION = TypeAdapter(Evaluation)
@@ -89,24 +89,96 @@ def ratio(
     by: str = "",
     group: str = "",
     failed: float = 0,
+    worst: float = 0,
     note: str = "",
     seed: int = 0,
 ) -> Measure:
-    """Make the measure sum(totals) / sum(counts) with its interval; `with_failed` takes failed rows for 0.
+    """Make the measure sum(totals) / sum(counts) with its interval.
 
     Args:
         totals, counts, clusters: one of each row that did not fail.
+        failed: how many rows failed, which `with_failed` takes for `worst`.
     """
     total, count = sum(totals), sum(counts)
     value, every = (total / count if count else None), count + failed
     low, high = interval(totals, counts, clusters, seed=seed)
-    lowest = total / every if every else None
+    lowest = (total + worst * failed) / every if every else None
     return Measure(name, value, unit, round(count), by, group, low, high, round(failed), lowest, note)
+
+
+def mean_of(name: str, unit: str, rows: Sequence[tuple[float | None, Hashable]], **more: Any) -> Measure:
+    """Make the measure of a mean, as `ratio` does.
+
+    Args:
+        rows: each row's value, None if it failed, and its cluster.
+    """
+    whole = [(value, cluster) for value, cluster in rows if value is not None]
+    values, clusters = [value for value, _ in whole], [cluster for _, cluster in whole]
+    return ratio(name, unit, values, [1.0] * len(whole), clusters, failed=len(rows) - len(whole), **more)
 
 
 def mean(values: Sequence[float]) -> float | None:
     """Return the mean; None without values."""
     return sum(values) / len(values) if values else None
+
+
+class Key(NamedTuple):
+    """A measure's name, unit and group, as in `Measure`."""
+
+    name: str
+    unit: str = "share"
+    by: str = ""
+    group: str = ""
+
+
+@dataclass
+class Sums:
+    """Sums of each measure and task: total, count, and how many rows failed."""
+
+    of: dict[Key, dict[str, list[float]]] = field(default_factory=dict)
+
+    def add(self, key: Key, task: str, total: float = 0.0, count: float = 1.0, failed: float = 0.0) -> None:
+        """Add to a task's sums of a measure; a failed row has a count of 0."""
+        sums = self.of.setdefault(key, {}).setdefault(task, [0.0, 0.0, 0.0])
+        for place, value in enumerate((total, count, failed)):
+            sums[place] += value
+
+    def measures(self, *, by: str = "", group: str = "", seed: int = 0) -> list[Measure]:
+        """Return the measures in the order in which they came, with intervals over tasks.
+
+        Args:
+            by, group: the group for measures without one of their own; the others are then left out.
+        """
+        chosen = self.of
+        if by:
+            chosen = {key._replace(by=by, group=group): tasks for key, tasks in self.of.items() if not key.by}
+        measures = []
+        for key, tasks in chosen.items():
+            totals, counts, failed = zip(*tasks.values(), strict=True)
+            of: dict[str, Any] = {"by": key.by, "group": key.group, "failed": sum(failed), "seed": seed}
+            measures.append(ratio(key.name, key.unit, totals, counts, list(tasks), **of))
+        return measures
+
+
+def differences(after: Sums, before: Sums, *, seed: int = 0) -> list[Measure]:
+    """Return each shared measure's difference over the shared tasks, with an interval of 99%."""
+    measures = []
+    for key, tasks in after.of.items():
+        others = before.of.get(key, {})
+        common = [task for task in tasks if task in others and tasks[task][1] + others[task][1]]
+        if len(common) < 2:
+            continue
+        sums = ([of[task] for task in common] for of in (tasks, others))
+        ratios = [Ratio(*torch.tensor(one, dtype=torch.float64)[:, :2].T) for one in sums]
+        if not all(float(one.count.sum()) for one in ratios):
+            continue
+        paired = compare(ratios[0], ratios[1], common, seed)
+        # NaN where a draw has no count
+        low, high = (None if math.isnan(limit) else limit for limit in (paired.low, paired.high))
+        note = f"after - before on the same {len(common):,} tasks, 99% interval: {paired.verdict}"
+        of = (f"{key.name}_difference", paired.difference, key.unit, len(common), key.by, key.group)
+        measures.append(Measure(*of, low, high, note=note))
+    return measures
 
 
 def open_folder(folder: str | Path, name: str, subject: str, data: str) -> Path:

@@ -9,12 +9,11 @@ for each of its tokens, so the exact match needs no generation. It compares toke
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
+from torch.nn.utils.rnn import pad_sequence
 
 Episodes = Sequence[Sequence[int]]  # token ids, or masks, one sequence an episode
 BINS = 10  # of confidence, equally wide
@@ -50,28 +49,6 @@ class Prediction:
     predicted: str
 
 
-def evaluate(model: torch.nn.Module, ids: Episodes, mask: Episodes, *, batch_size: int = 8) -> OneStep:
-    """Score the next observations of `ids`.
-
-    Args:
-        model: A causal language model: `model(input_ids=(batch, length)).logits` is (batch, length, vocabulary).
-        ids: Token ids, one sequence an episode.
-        mask: The same shape; 1 = the token counts. A first token cannot count, because nothing comes before it.
-        batch_size: Episodes a forward pass. The logits of their counted tokens, over the whole vocabulary, must fit in memory.
-
-    Raises:
-        ValueError: The shapes differ, a first token counts, or nothing counts at all.
-    """
-    _check(ids, mask)
-    device = next(model.parameters()).device
-    parts = []
-    with _evaluating(model):
-        for start in range(0, len(ids), batch_size):
-            tokens, counts = (_padded(rows[start : start + batch_size]).to(device) for rows in (ids, mask))
-            parts.append(_score(model(input_ids=tokens[:, :-1]).logits, tokens[:, 1:], counts[:, 1:] == 1))
-    return OneStep(*(torch.cat(column).double().cpu() for column in zip(*parts, strict=True)))
-
-
 @dataclass(frozen=True)
 class TokenScores:
     """The counted tokens of one observation; every field has shape (tokens,), float64."""
@@ -99,24 +76,51 @@ def calibration_error(bins: Tensor) -> float:
     return float((bins[:, 1] - bins[:, 2]).abs().sum() / bins[:, 0].sum())
 
 
+def evaluate(model: torch.nn.Module, ids: Episodes, mask: Episodes, *, batch_size: int = 8) -> OneStep:
+    """Score the next observations of `ids`.
+
+    Args:
+        model: a causal language model: `model(input_ids=(batch, length)).logits` is (batch, length, vocabulary).
+        ids: token ids, one sequence an episode.
+        mask: the same shape; 1 = the token counts. A first token cannot count, because nothing comes before it.
+        batch_size: episodes a forward pass.
+
+    Raises:
+        ValueError: the shapes differ, a first token counts, or nothing counts at all.
+    """
+    _check(ids, mask)
+    rows: list[tuple[float, int, int, int]] = []
+    with _evaluating(model):
+        for start in range(0, len(ids), batch_size):
+            for found in _scores(model, ids[start : start + batch_size], mask[start : start + batch_size]):
+                nll, tokens = sum(float(one.nll.sum()) for one in found), sum(len(one.nll) for one in found)
+                rows.append((nll, tokens, sum(bool(one.right.all()) for one in found), len(found)))
+    return OneStep(*torch.tensor(rows, dtype=torch.float64).T)
+
+
 def token_scores(model: torch.nn.Module, ids: Sequence[int], mask: Sequence[int]) -> list[TokenScores]:
     """Score each observation of one episode, in order. Arguments and errors are those of `evaluate`."""
     _check([ids], [mask])
-    device = next(model.parameters()).device
-    counts = torch.tensor(mask, device=device) == 1
     with _evaluating(model):
-        tokens = torch.tensor(ids, device=device)
-        logits = model(input_ids=tokens[None, :-1]).logits[0][counts[1:]]
-        targets = tokens[counts]
-        parts = []
-        for start in range(0, len(targets), _AT_ONCE):
-            logps = logits[start : start + _AT_ONCE].float().log_softmax(-1)
-            real = targets[start : start + _AT_ONCE]
-            best, choice = logps.max(-1)
-            nll = -logps.gather(-1, real[:, None])[:, 0]
-            parts.append(torch.stack([nll, best.exp(), (choice == real).float()]).double().cpu())
-    scores, ends = torch.cat(parts, 1), list(accumulate(end - start for start, end in _runs(mask)))
-    return [TokenScores(*scores[:, start:end]) for start, end in pairwise([0, *ends])]
+        return _scores(model, [ids], [mask])[0]
+
+
+def _scores(model: torch.nn.Module, ids: Episodes, mask: Episodes) -> list[list[TokenScores]]:
+    """Score a batch, padded on the right: a causal model does not see that."""
+    device = next(model.parameters()).device
+    tokens, counts = (pad_sequence([torch.tensor(row) for row in rows], True).to(device) for rows in (ids, mask))
+    counts = counts == 1
+    logits, targets = model(input_ids=tokens[:, :-1]).logits[counts[:, 1:]], tokens[counts]
+    parts = [torch.zeros(3, 0, dtype=torch.float64)]
+    for start in range(0, len(targets), _AT_ONCE):
+        logps = logits[start : start + _AT_ONCE].float().log_softmax(-1)
+        real = targets[start : start + _AT_ONCE]
+        best, choice = logps.max(-1)
+        nll = -logps.gather(-1, real[:, None])[:, 0]
+        parts.append(torch.stack([nll, best.exp(), (choice == real).float()]).double().cpu())
+    lengths = [[end - start for start, end in _runs(row)] for row in mask]
+    runs = iter(torch.split(torch.cat(parts, 1), [length for row in lengths for length in row], 1))
+    return [[TokenScores(*next(runs)) for _ in row] for row in lengths]
 
 
 def predict(
@@ -125,10 +129,10 @@ def predict(
     """Predict one observation of each episode by greedy decoding, with as many tokens as the real observation.
 
     Args:
-        model: As in `evaluate`; also takes `past_key_values` and `use_cache`, as transformers' models do.
-        ids, mask: As in `evaluate`, and so are the errors.
-        decode: Turns token ids into text.
-        observation: The observation's number, from 0. Episodes with fewer observations are left out.
+        model: also takes `past_key_values` and `use_cache`, as transformers' models do.
+        ids, mask: as in `evaluate`, and so are the errors.
+        decode: turns token ids into text.
+        observation: the observation's number, from 0. Episodes with fewer observations are left out.
     """
     _check(ids, mask)
     device = next(model.parameters()).device
@@ -153,26 +157,6 @@ def greedy(model: torch.nn.Module, context: Tensor, count: int) -> list[int]:
         step = output.logits[:, -1:].argmax(-1)
         tokens.append(int(step))
     return tokens
-
-
-def _score(logits: Tensor, targets: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(batch, length, vocabulary), (batch, length), (batch, length) bool -> four sums of shape (batch,)."""
-    chosen = logits[counts].float()
-    losses = cross_entropy(chosen, targets[counts], reduction="none")
-    nll = torch.zeros(targets.shape, device=logits.device).masked_scatter(counts, losses)
-    wrong = torch.zeros_like(counts).masked_scatter(counts, chosen.argmax(-1) != targets[counts])
-    # Number each row's observations 1, 2, ...; a wrong token marks its number.
-    first = counts & ~torch.cat([torch.zeros_like(counts[:, :1]), counts[:, :-1]], 1)
-    number = first.long().cumsum(1)
-    failed = torch.zeros(len(counts), int(number.max()) + 1, device=counts.device, dtype=torch.long)
-    failed.scatter_reduce_(1, number, wrong.long(), "amax")
-    observations = first.sum(1)
-    return nll.sum(1), counts.sum(1), observations - failed.sum(1), observations
-
-
-def _padded(rows: Episodes) -> Tensor:
-    """Pad with zeros on the right: a causal model does not see them and the mask leaves them out."""
-    return torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True)
 
 
 def _runs(mask: Sequence[int]) -> Iterator[tuple[int, int]]:

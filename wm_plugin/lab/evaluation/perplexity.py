@@ -10,18 +10,17 @@ import random
 from codecs import getincrementaldecoder
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from wm_plugin.data import files
 from wm_plugin.errors import UserError, shown
-from wm_plugin.lab.evaluation.bootstrap import interval
-from wm_plugin.lab.evaluation.compare import Ratio, compare
-from wm_plugin.lab.evaluation.measures import Evaluation, Measure
+from wm_plugin.lab.evaluation.intervals import Ratio, compare, interval
+from wm_plugin.lab.evaluation.measures import Measure
 from wm_plugin.lab.evaluation.one_step import OneStep, evaluate
 from wm_plugin.untrusted import encodable
 
@@ -31,8 +30,7 @@ _CHARACTERS = 16  # tokenized at first for each token that is wanted
 _LARGEST = 1 << 24  # bytes that are read of a text file
 
 
-@dataclass(frozen=True)
-class Document:
+class Document(NamedTuple):
     """A text, and where it is from."""
 
     name: str
@@ -111,7 +109,7 @@ def drawn(documents: Iterable[Document], count: int, seed: int | None = None) ->
             chosen.append((number, document))
         elif (place := generator.randrange(number + 1)) < count:
             chosen[place] = (number, document)
-    return [document for _, document in sorted(chosen, key=lambda pair: pair[0])]
+    return [document for _, document in sorted(chosen)]
 
 
 def windows(tokenizer: Any, text: str, size: int, total: int) -> list[list[int]]:
@@ -159,22 +157,31 @@ def tokenized(tokenizer: Any, documents: Iterable[Document], size: int, most: in
     return texts
 
 
-def evaluation(
-    texts: Texts,
-    after: OneStep,
-    before: OneStep | None,
-    *,
-    subject: str,
-    data: str,
-    settings: Mapping[str, Any],
-    failures: Mapping[str, int],
-    seed: int = 0,
-) -> Evaluation:
+def measures(texts: Texts, after: OneStep, before: OneStep | None, seed: int = 0) -> list[Measure]:
     """Measure `nll` and `perplexity`; with a model before it, also that one's (by "model") and the difference."""
-    measures = _measures(texts, after, "", seed)
+    count, made = len(set(texts.documents)), []
+    for group, step in (("", after), ("before", before)):
+        if step is not None:
+            limits = interval(step.nll.tolist(), step.tokens.tolist(), texts.documents, seed=seed)
+            nll = Measure("nll", step.mean_nll, "nats", count, "model" if group else "", group, *limits)
+            made += [_exponential(nll, "perplexity", "perplexity"), nll]
     if before is not None:
-        measures += [*_measures(texts, before, "before", seed), *_differences(texts, after, before, seed)]
-    return Evaluation("perplexity", subject, data, dict(settings), measures, dict(failures))
+        value = after.mean_nll - before.mean_nll
+        nll = Measure("nll_difference", value, "nats", count, note="one document: no interval")
+        if count > 1:
+            paired = compare(Ratio(after.nll, after.tokens), Ratio(before.nll, before.tokens), texts.documents, seed)
+            note = f"after and before on the same tokens, by document, 99% interval: {paired.verdict}"
+            nll = replace(nll, value=paired.difference, low=paired.low, high=paired.high, note=note)
+        made += [nll, _exponential(nll, "perplexity_ratio", "ratio")]
+    return made
+
+
+def _exponential(one: Measure, name: str, unit: str) -> Measure:
+    value, low, high = (
+        None if limit is None else math.exp(limit) if limit < 700 else math.inf
+        for limit in (one.value, one.low, one.high)
+    )
+    return replace(one, name=name, unit=unit, value=value, low=low, high=high)
 
 
 def rows(texts: Texts, after: OneStep, before: OneStep | None) -> Iterator[dict[str, Any]]:
@@ -183,27 +190,3 @@ def rows(texts: Texts, after: OneStep, before: OneStep | None) -> Iterator[dict[
     for place, name in enumerate(texts.documents):
         scores = {key: float(step.nll[place] / step.tokens[place]) for key, step in steps.items()}
         yield {"document": name, "tokens": int(after.tokens[place]), "scores": scores}
-
-
-def _measures(texts: Texts, step: OneStep, model: str, seed: int) -> list[Measure]:
-    low, high = interval(step.nll.tolist(), step.tokens.tolist(), texts.documents, seed=seed)
-    place = (len(set(texts.documents)), "model" if model else "", model)
-    perplexity = Measure("perplexity", _exp(step.mean_nll), "perplexity", *place, _exp(low), _exp(high))
-    return [perplexity, Measure("nll", step.mean_nll, "nats", *place, low, high)]
-
-
-def _differences(texts: Texts, after: OneStep, before: OneStep, seed: int) -> list[Measure]:
-    count = len(set(texts.documents))
-    low: float | None = None
-    high: float | None = None
-    value, note = after.mean_nll - before.mean_nll, "one document: no interval"
-    if count > 1:
-        paired = compare(Ratio(after.nll, after.tokens), Ratio(before.nll, before.tokens), texts.documents, seed)
-        value, low, high = paired.difference, paired.low, paired.high
-        note = f"after and before on the same tokens, by document, 99% interval: {paired.verdict}"
-    nll = Measure("nll_difference", value, "nats", count, low=low, high=high, note=note)
-    return [nll, Measure("perplexity_ratio", _exp(value), "ratio", count, low=_exp(low), high=_exp(high), note=note)]
-
-
-def _exp(value: float | None) -> float | None:
-    return None if value is None else math.exp(value) if value < 700 else math.inf

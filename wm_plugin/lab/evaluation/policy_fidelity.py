@@ -9,8 +9,8 @@ There is no success mark: a tool does not write it.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import groupby
-from pathlib import Path
+from functools import partial
+from itertools import groupby, islice
 from typing import Any
 
 import torch
@@ -24,7 +24,7 @@ from wm_plugin.data.transitions import identity, with_success
 from wm_plugin.data.turn_texts import action_text
 from wm_plugin.errors import UserError
 from wm_plugin.lab.evaluation.cases import Case, Episode, Item
-from wm_plugin.lab.evaluation.fidelity import Cosines, measure
+from wm_plugin.lab.evaluation.fidelity import measure
 from wm_plugin.lab.evaluation.inspect import Inspector
 from wm_plugin.lab.evaluation.measures import Evaluation
 from wm_plugin.lab.evaluation.one_step import TokenScores, greedy, token_scores
@@ -67,10 +67,9 @@ class PolicyModel:
         seeds: Sequence[int],  # noqa: ARG002
         keep: Callable[[int, Answer], None],
     ) -> None:
-        model, tokenizer = self.predictor.model, self.predictor.tokenizer
         for index, (message,) in enumerate(conversations):
-            tokens = _continued(model, message["ids"], message["start"])
-            keep(index, Answer(_decoded(tokenizer, tokens)))
+            tokens = _continued(self.predictor.model, message["ids"], message["start"])
+            keep(index, Answer(_decoded(self.predictor.tokenizer, tokens)))
 
 
 def policy_fidelity(
@@ -78,12 +77,8 @@ def policy_fidelity(
     answers: Answers,
     *,
     chat_template: str | None = None,
-    embedding: Cosines | None = None,
     limit: int | None = None,
-    seed: int = 0,
-    subject: str = "",
-    data: str = "",
-    folder: Path | None = None,
+    **more: Any,
 ) -> Evaluation:
     """Let a policy write every call's result, and compare.
 
@@ -91,7 +86,8 @@ def policy_fidelity(
         items: trajectories in which an agent calls tools, such as those of `wm env rollout`.
         answers: a `PolicyModel`'s.
         chat_template: the trainer's, if it is not the tokenizer's own.
-        embedding, limit, seed, subject, data, folder: as in `fidelity`.
+        limit: the number of trajectories.
+        more: `embedding`, `seed`, `subject`, `data` and `folder`, as in `measure`.
 
     Raises:
         UserError: the model is no `PolicyModel`, an item is a transition, or the template gives no exact tokens for a rollout.
@@ -100,19 +96,10 @@ def policy_fidelity(
     if not isinstance(policy, PolicyModel):
         raise UserError(f"--as {KIND}: {NO_SERVER}")
     left_out: Counter[str] = Counter()
+    asked = episodes(items, policy.predictor, chat_template, limit=limit, left_out=left_out)
     settings = {"kind": KIND, "prompts": "", "world_context": False, "shots": 0, "demonstrations": "", "limit": limit}
-    return measure(
-        episodes(items, policy.predictor, chat_template, limit=limit, left_out=left_out),
-        answers,
-        _Likelihood(policy.predictor.model),
-        embedding=embedding,
-        settings=settings,
-        left_out=left_out,
-        seed=seed,
-        subject=subject,
-        data=data,
-        folder=folder,
-    )
+    likelihood = partial(_likelihood, policy.predictor.model)
+    return measure(asked, answers, likelihood, None, "", settings, left_out, **more)
 
 
 def episodes(
@@ -121,23 +108,16 @@ def episodes(
     chat_template: str | None = None,
     *,
     limit: int | None = None,
-    left_out: Counter[str] | None = None,
+    left_out: Counter[str],
 ) -> Iterator[Episode]:
     """Make the cases of trajectories' results, in order; what a filter marked as no target is left out.
-
-    Args:
-        limit: the number of trajectories.
-        left_out: counts turns that have no case, by reason.
 
     Raises:
         UserError: an item is a transition, or the chat template gives no exact tokens.
     """
-    left_out = Counter() if left_out is None else left_out
     tokenizer = predictor.tokenizer
     inspector = Inspector(tokenizer, EchoConfig(coeff=1.0), chat_template=chat_template, end_ids=predictor.ends)
-    for number, item in enumerate(items):
-        if limit is not None and number >= limit:
-            return
+    for item in islice(items, limit):
         if not isinstance(item, Trajectory):
             raise UserError(f"--as {KIND} is asked about whole episodes, and these are transitions; give trajectories")
         if cases := _cases(item, inspector, tokenizer, left_out):
@@ -194,32 +174,18 @@ def _no_rollout(completion: Sequence[Message]) -> str:
     return _TWO if doubled else ""
 
 
-class _Likelihood:
-    """Scores the results' tokens, without the template's tokens after them."""
-
-    note = ""
-
-    def __init__(self, model: torch.nn.Module) -> None:
-        self._model = model
-
-    def __call__(self, episode: Episode) -> list[TokenScores | None]:
-        questions = [message for case in episode.cases for message in case.messages]
-        ids = questions[-1]["ids"]  # each question begins with the one before
-        mask = [0] * len(ids)
-        for question in questions:
-            start, end = question["start"], len(question["ids"])
-            mask[start:end] = [1] * (end - start)
-        return list(_of_results(token_scores(self._model, ids, mask), questions))
-
-
-def _of_results(runs: Sequence[TokenScores], questions: Sequence[Message]) -> Iterator[TokenScores]:
-    """Split the scores by result: two results without a token between them are one run."""
-    columns = [torch.cat([getattr(run, name) for run in runs]) for name in ("nll", "confidence", "right")]
-    place = 0
+def _likelihood(model: torch.nn.Module, episode: Episode) -> list[TokenScores]:
+    """Score the results' tokens, without the template's tokens after them."""
+    questions = [message for case in episode.cases for message in case.messages]
+    ids = questions[-1]["ids"]  # each question begins with the one before
+    mask = [0] * len(ids)
     for question in questions:
-        count = len(question["ids"]) - question["start"]
-        yield TokenScores(*(column[place : place + count] for column in columns))
-        place += count
+        start, end = question["start"], len(question["ids"])
+        mask[start:end] = [1] * (end - start)
+    runs = token_scores(model, ids, mask)  # two results without a token between them are one run
+    columns = [torch.cat([getattr(run, name) for run in runs]) for name in ("nll", "confidence", "right")]
+    sizes = [len(question["ids"]) - question["start"] for question in questions]
+    return [TokenScores(*parts) for parts in zip(*(torch.split(column, sizes) for column in columns), strict=True)]
 
 
 def _continued(model: torch.nn.Module, ids: Sequence[int], start: int) -> list[int]:

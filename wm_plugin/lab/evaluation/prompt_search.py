@@ -14,25 +14,24 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from wm_plugin.client.answers import Answer, Answers, Model
 from wm_plugin.client.predict import seed_of
 from wm_plugin.client.server import KINDS
-from wm_plugin.data.columns import reward_columns
 from wm_plugin.data.draws import whole_number
 from wm_plugin.data.outputs import write_text
 from wm_plugin.data.predictions import same_settings
 from wm_plugin.data.prompts import Prompts, Variant, render
+from wm_plugin.data.render import reward_columns
 from wm_plugin.data.schema import Transition
 from wm_plugin.data.scores import Reward, score, truth
 from wm_plugin.errors import UserError, nearest
-from wm_plugin.lab.evaluation.measures import Measure
-from wm_plugin.lab.evaluation.prompt_trials import Candidate, Held, Trial, Wrong, measured
+from wm_plugin.lab.evaluation.measures import Measure, mean, mean_of
 from wm_plugin.lab.evaluation.proposals import LEAST, START, Example, Refused, question, read_proposal
 from wm_plugin.rewards.extract import extract
 from wm_plugin.tokens.message import Message
@@ -43,36 +42,78 @@ _TRANSIENT = ("timeout", "connection", "rate limit", "server error")  # failures
 _MOST_FAILED = 0.05  # share of a round's predictions that may fail so; `ServerPredictor` allows as many
 _MOST_LOST = 0.5  # share of proposals, and of predictions with the template at the start, that may fail in any way
 _CONTEXT = 4_000  # characters before an action, in a row
+
+
+class Wrong(BaseModel):
+    """One of a candidate's worst predictions: the transition's place in the search, and the text or why there is none."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    place: int = Field(ge=0)
+    predicted: str
+
+
+class Candidate(BaseModel):
+    """A template in a style, and its scores on the search's transitions. Refused ones have no scores."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    style: str  # its name; `START` for the template that the search starts from
+    round: int  # the number of the round; 0 for `START`
+    system: str = ""
+    user: str = ""
+    # why the proposer's answer was no template: the kind, and the words that the proposer is told
+    refused: str = ""
+    reason: str = ""
+    # None if there is no prediction or no score, for the reason in `failures`, which else is ""
+    scores: list[float | None] = []
+    failures: list[str] = []
+    worst: list[Wrong] = []
+
+    @property
+    def score(self) -> float:
+        """The mean by which templates are chosen; a row without a score counts 0, as in training."""
+        return mean([value or 0.0 for value in self.scores]) or 0.0
+
+
 _CANDIDATES = TypeAdapter(list[Candidate])
+
+
+class Held(NamedTuple):
+    """Held-out transitions: those that choose the templates, and those of other tasks that measure the chosen ones."""
+
+    search: Sequence[Transition]
+    test: Sequence[Transition]
+
+
+class _Trial(NamedTuple):
+    """A template on transitions: predictions ("" or the whole output if there is none), and scores or why there are none."""
+
+    predictions: Sequence[str]
+    scores: Sequence[float | None]
+    failures: Sequence[str]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a search.
+    """The result of a search."""
 
-    Attributes:
-        prompts: the family, a variant for each style, the best first; None if fewer than three styles have a template.
-        failures: rows of the test without a score, by reason, and proposals that were refused, as "proposal: REASON".
-        proposed, predicted: how many answers the models gave in this run.
-    """
-
-    prompts: Prompts | None
+    prompts: Prompts | None  # a variant for each style, the best first; None if fewer than three styles have a template
     chosen: Sequence[Candidate]  # the best candidate of each style, in the same order
-    measures: Sequence[Measure]  # of the search and of the test, as `measured` makes them
-    failures: Mapping[str, int]
+    measures: Sequence[Measure]  # of the search and of the test
+    failures: Mapping[str, int]  # rows of the test without a score, by reason; refused proposals as "proposal: REASON"
     notes: Sequence[str]
     rows: Sequence[Mapping[str, Any]]  # the test's predictions
+    # how many answers the models gave in this run
     proposed: int
     predicted: int
 
 
 def split(transitions: Iterable[Transition], *, limit: int = 100, test_share: float = 0.5, seed: int = 0) -> Held:
-    """Draw the transitions of a search and of its test, which have no task in common.
+    """Draw `limit` transitions of a search and of its test, which has a share of the tasks for itself.
 
     Args:
         transitions: iterated several times; a list, or `Repeatable`.
-        limit: of each of the two.
-        test_share: of the tasks.
 
     Raises:
         UserError: a setting is invalid, or there are fewer than two tasks.
@@ -188,7 +229,7 @@ class Search:
         return Outcome(
             prompts,
             best,
-            measured(candidates, best, tested, self.held, self.seed),
+            self._measures(candidates, best, tested),
             {**failures, **refused},
             self._notes(best, prompts),
             [row for style, trial in tested.items() for row in self._rows(style, trial)],
@@ -255,7 +296,7 @@ class Search:
             made.append(candidate.model_copy(update=own))
         return made
 
-    def _try(self, candidates: Sequence[Candidate], transitions: Sequence[Transition]) -> list[Trial]:
+    def _try(self, candidates: Sequence[Candidate], transitions: Sequence[Transition]) -> list[_Trial]:
         """Predict the transitions with each of the templates, and compare."""
         families = [self._with({one.style: one}, {}) for one in candidates]
         how: dict[str, Any] = {"thinking": self.thinking, "world_context": self.world_context}
@@ -266,20 +307,25 @@ class Search:
         ]
         answers = self.world(conversations, seed=self.seed)
         _check_failed("the world model", [answer.failure for answer in answers], _TRANSIENT, _MOST_FAILED)
-        trials, count = [], len(transitions)
-        for place, family in enumerate(families):
-            own = answers[place * count : (place + 1) * count]
-            outputs = [[] if answer.trouble else [answer.text] for answer in own]
-            scored = score(zip(transitions, outputs, strict=True), self.reward, family)
-            values = [next((one for one in scores if _is_score(one)), None) for _, _, scores in scored]
-            found = [extract(answer.text, family.tag).prediction for answer in own]
-            predictions = [answer.text if text is None else text for answer, text in zip(own, found, strict=True)]
-            failures = [
-                answer.trouble or ("" if value is not None else "no prediction" if text is None else "no score")
-                for answer, value, text in zip(own, values, found, strict=True)
-            ]
-            trials.append(Trial(predictions, values, failures))
-        return trials
+        count = len(transitions)
+        return [
+            self._trial(family, transitions, answers[place * count : (place + 1) * count])
+            for place, family in enumerate(families)
+        ]
+
+    def _trial(self, family: Prompts, transitions: Sequence[Transition], answers: Sequence[Answer]) -> _Trial:
+        outputs = [[] if answer.trouble else [answer.text] for answer in answers]
+        scored = score(zip(transitions, outputs, strict=True), self.reward, family)
+        values = [
+            next((one for one in scores if one is not None and math.isfinite(one)), None) for _, _, scores in scored
+        ]
+        predictions, failures = [], []
+        for answer, value in zip(answers, values, strict=True):
+            text = extract(answer.text, family.tag).prediction
+            predictions.append(answer.text if text is None else text)
+            missing = "" if value is not None else "no prediction" if text is None else "no score"
+            failures.append(answer.trouble or missing)
+        return _Trial(predictions, values, failures)
 
     def _family(self, best: Sequence[Candidate]) -> Prompts:
         """Make the family of the best templates: the best one is for RL, the next for CPT and all others for SFT."""
@@ -292,7 +338,47 @@ class Search:
         variants = {name: {"system": one.system, "user": one.user, **own} for name, one in candidates.items()}
         return Prompts(**{**self.start.model_dump(), "variants": variants, "stages": stages})
 
-    def _rows(self, style: str, trial: Trial) -> Iterator[dict[str, Any]]:
+    def _measures(
+        self, candidates: Sequence[Candidate], best: Sequence[Candidate], tested: Mapping[str, _Trial]
+    ) -> list[Measure]:
+        """Measure a search, with intervals over trajectories.
+
+        `test` and `gain` are over all chosen templates, and by style; the gain is over the template at the start on the same
+        transitions, where a row without a score counts 0. `search` is by style of the chosen templates, and by candidate
+        ("prose, round 3") of all. `refused` counts the proposer's answers that were no templates, by style.
+        """
+        searched, tests = ([one.trajectory for one in part] for part in self.held)
+        start = [value or 0.0 for value in tested[START].scores]
+
+        def measure(
+            name: str, scores: Sequence[float | None], names: Sequence[str], by: str = "", group: str = ""
+        ) -> Measure:
+            note = "" if any(value is not None for value in scores) else "no prediction has a score"
+            rows = list(zip(scores, names, strict=True))
+            made = mean_of(name, "score", rows, by=by, group=group, note=note, seed=self.seed)
+            return replace(made, with_failed=made.with_failed or 0.0)
+
+        def of_test(styles: Sequence[str], *group: str) -> Iterator[Measure]:
+            scores = [value for style in styles for value in tested[style].scores]
+            yield measure("test", scores, tests * len(styles), *group)
+            gains = [(value or 0.0) - before for value, before in zip(scores, start * len(styles), strict=True)]
+            yield measure("gain", gains, tests * len(styles), *group)
+
+        chosen = [one.style for one in best]
+        by_style = {style: list(of_test([style], "style", style)) for style in [START, *chosen]}
+        made = [*of_test(chosen)] if chosen else []
+        made += [test for test, _ in by_style.values()]
+        made += [by_style[style][1] for style in chosen]
+        made += [measure("search", one.scores, searched, "style", one.style) for one in [candidates[0], *best]]
+        for one in candidates:
+            if not one.refused:
+                made.append(measure("search", one.scores, searched, "candidate", f"{one.style}, round {one.round}"))
+        for style in dict.fromkeys(one.style for one in candidates[1:]):
+            refused = [bool(one.refused) for one in candidates if one.style == style]
+            made.append(Measure("refused", sum(refused), "count", len(refused), "style", style))
+        return made
+
+    def _rows(self, style: str, trial: _Trial) -> Iterator[dict[str, Any]]:
         for place, transition in enumerate(self.held.test):
             columns, value = reward_columns(transition), trial.scores[place]
             yield {
@@ -332,10 +418,6 @@ def _check_failed(who: str, failures: Sequence[str], kinds: Collection[str], mos
     if failed.total() > most * len(failures):
         reasons = ", ".join(f"{count} {kind}" for kind, count in failed.most_common())
         raise UserError(f"{who}: {failed.total()} of {len(failures)} calls failed ({reasons}); run it again to go on")
-
-
-def _is_score(value: float | None) -> bool:
-    return value is not None and math.isfinite(value)
 
 
 def _task(transition: Transition) -> str:

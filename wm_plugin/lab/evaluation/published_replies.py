@@ -1,11 +1,13 @@
 """Reads models' and judges' texts as AgentWorldBench's own evaluator does, bug for bug.
 
 It is generous where our reading is strict: any JSON in the reply may be the verdict, and missing scores are left out of the mean.
-Here it takes linear time. It differs only where it finds no verdict: in replies of over a million characters, and beyond the
-bounds of `untrusted.loads` (250 levels, integers of 308 digits).
+Here it takes linear time. It finds no verdict in replies of over a million characters, behind 32 braces that nothing closes, and
+beyond the bounds of `untrusted.loads` (250 levels, integers of 308 digits).
 """
 
 import re
+from bisect import bisect
+from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +17,10 @@ from wm_plugin.untrusted import BoundsError, loads
 _NOTHING = "No output"  # what is judged without an output
 _LONGEST = 1 << 20  # characters of a reply that is read
 
+_MOST_OPEN = 32  # braces that nothing closes, until it gives up
+
 _THOUGHT = re.compile("<(/?)think>", re.IGNORECASE)
-_SIGN = re.compile(r'[{}"\\]')
+_SIGN = re.compile(r'"(?:[^"\\]++|\\.?)*+(?:"|\Z)|[{}]', re.DOTALL)  # a string that is perhaps not closed, or a brace
 _BRACE_OR_QUOTE = re.compile(r'[{}"]')
 _COMMA_TOO_MANY = re.compile(r",(\s*+[}\]])")
 _QUOTED_KEY = re.compile(r"'(\w++)'(\s*+:)")
@@ -34,8 +38,6 @@ class Verdict:
 
 def prediction(text: str, tag: str) -> str:
     """Return what the evaluator takes for the prediction: the tag's last block, or the whole text without one."""
-    if not text:
-        return _NOTHING
     text = without_thoughts(text, tag)
     block = _last_block(text, tag)
     return text.strip() or _NOTHING if block is None else block
@@ -61,39 +63,19 @@ def verdict(reply: str, tag: str) -> Verdict | None:
 
 def without_thoughts(text: str, tag: str) -> str:
     """Remove `<think>` blocks, what is before a lone closing mark, and what follows a lone opening one up to the next `<tag>`."""
-    opening: list[int] = []
-    closing: list[int] = []  # where the mark ends
+    cuts: list[tuple[int, int]] = []
+    opened: deque[int] = deque()
     for mark in _THOUGHT.finditer(text):
         if mark[1]:
-            closing.append(mark.end())
+            cuts.append((opened.popleft() if opened else 0, mark.end()))
         else:
-            opening.append(mark.start())
-    if not opening and not closing:
+            opened.append(mark.start())
+    if not cuts and not opened:
         return text
-    cuts: list[tuple[int, int]] = []
-    used = alone = 0  # closing marks that were checked; the end of the last one that closes nothing
-    left = len(opening)  # the first opening mark that nothing closes
-    for number, start in enumerate(opening):
-        while used < len(closing) and closing[used] <= start:
-            alone = closing[used]
-            used += 1
-        if used == len(closing):
-            left = number
-            break
-        cuts.append((start, closing[used]))
-        used += 1
-    alone = closing[-1] if used < len(closing) else alone
-    cuts += [(0, alone)] if alone else []
-    if left < len(opening):
-        tags = [match.start() for match in re.finditer(f"<{re.escape(tag)}>", text, re.IGNORECASE)] if tag else []
-        after, first = len(text), len(text)
-        for start in reversed(opening[left:]):
-            if tags and tags[-1] > start:  # marks behind the tag are done with
-                cuts.append((first, after))
-                while tags and tags[-1] > start:
-                    after = tags.pop()
-            first = start
-        cuts.append((first, after))
+    tags = [match.start() for match in re.finditer(f"<{re.escape(tag)}>", text, re.IGNORECASE)] if tag else []
+    for start in opened:
+        place = bisect(tags, start)
+        cuts.append((start, tags[place] if place < len(tags) else len(text)))
     kept, end = [], 0
     for start, stop in sorted(cuts):
         kept.append(text[end:start] if start > end else "")
@@ -129,49 +111,26 @@ def _fenced(text: str) -> str | None:
 
 def _last_object(text: str) -> str | None:
     """Return the last text between matching braces, preferring one with scores."""
-    ends, start = _ends(text), text.find("{")
     last = scored = None
-    while start >= 0:
-        end = ends.get(start)
-        if end is not None:
+    start, left = text.find("{"), _MOST_OPEN
+    while start >= 0 and left:
+        if end := _end(text, start):
             last = text[start:end]
             scored = last if '"scores"' in last else scored
-        start = text.find("{", start + 1 if end is None else end)
+        else:
+            left -= 1
+        start = text.find("{", end or start + 1)
     return scored or last
 
 
-def _ends(text: str) -> dict[int, int]:
-    """Return where the object ends that begins at a brace, when reading starts at the brace.
-
-    Whether a later sign is inside a string depends on where reading starts. Readers in the same state are kept together: each
-    stack has a level for every open brace, with the places of the readers for which it is the only one.
-    """
-    ends: dict[int, int] = {}
-    outside: list[list[int]] = []
-    inside: list[list[int]] = []
-    escaped = -1  # the sign that is escaped for readers inside a string
-    for match in _SIGN.finditer(text):
-        place, sign = match.start(), match[0]
-        if sign == "{":
-            outside.append([place])
-        elif sign == "}":
-            ends |= dict.fromkeys(outside.pop() if outside else (), place + 1)
-        elif sign == "\\":
-            escaped = place + 1 if place != escaped else -1
-        elif place == escaped:
-            outside, inside = [], _together(outside, inside)
-        else:
-            outside, inside = inside, outside
-    return ends
-
-
-def _together(one: list[list[int]], other: list[list[int]]) -> list[list[int]]:
-    longer, shorter = (one, other) if len(one) >= len(other) else (other, one)
-    for level in range(1, len(shorter) + 1):
-        more, fewer = sorted((longer[-level], shorter[-level]), key=len, reverse=True)
-        more.extend(fewer)
-        longer[-level] = more
-    return longer
+def _end(text: str, start: int) -> int | None:
+    """Return where the object ends that begins at a brace, when reading starts at the brace."""
+    depth = 0
+    for match in _SIGN.finditer(text, start):
+        depth += {"{": 1, "}": -1}.get(match[0], 0)
+        if not depth:
+            return match.end()
+    return None
 
 
 def _object_backwards(text: str) -> str | None:

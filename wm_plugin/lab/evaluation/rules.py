@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from wm_plugin.client.answers import Answer
+from wm_plugin.client.answers import Answer, Answers
 from wm_plugin.data.prompts import Prompts, render
 from wm_plugin.data.readers import agentworldbench
 from wm_plugin.data.schema import Source, Trajectory
 from wm_plugin.data.transitions import identity, transition
-from wm_plugin.lab.evaluation.bench import Table, macro
-from wm_plugin.lab.evaluation.bench_judges import Judge, rubric_scores
+from wm_plugin.errors import UserError
+from wm_plugin.lab.evaluation.bench import Judge, Table, macro, rubric_scores
 from wm_plugin.lab.evaluation.bench_rows import Row, domain_of
 from wm_plugin.lab.evaluation.measures import Measure
 from wm_plugin.rewards.extract import extract
@@ -257,3 +257,34 @@ def _shares(
         for axis in AXES:
             if axis in cells[domain]:
                 yield macro(name, [[cells[domain][axis]]], "axis", f"{domain}/{axis}", seed)
+
+
+def add_to(
+    table: Table,
+    sessions: Iterable[Session],
+    model: Answers,
+    checkers: Sequence[Answers],
+    judges: Sequence[Judge],
+    source: str,
+    seed: int,
+) -> None:
+    """Build cases, check them with other models and the first judge, and add a model's scores to a table.
+
+    Raises:
+        UserError: no turn gives a case.
+    """
+    from wm_plugin.lab.evaluation.rule_cases import build
+
+    cases = list(build(sessions, seed=seed))
+    conversations = [case.conversation for case in cases]
+    checking = [answers(conversations, seed=seed) for answers in checkers]
+    label = labels_of(judges[0]) if judges else None
+    kept, left = validated(cases, checking, label)
+    if not kept:
+        raise UserError(f"{source}: no turn gives a case for --rules ({len(cases)} were built, and none was kept)")
+    scored = score(kept, model([case.conversation for case in kept], seed=seed), label=label, seed=seed)
+    table.measures += scored.measures
+    table.failures += scored.failures
+    table.rows += scored.rows
+    without = "".join(f"; {count} left out that disagree with {reason}" for reason, count in sorted(left.items()))
+    table.notes.append(f"rules: {len(kept)} cases, checked with {len(checkers)} models{without}")

@@ -1,13 +1,16 @@
 """A search for prompts from a file of transitions to a folder with the family, its scores and the test's predictions."""
 
-from collections.abc import Callable, Iterable
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import yaml
 
 from wm_plugin.client.answers import Model
-from wm_plugin.data.outputs import check_apart, files_in
+from wm_plugin.data.outputs import atomic, check_apart, check_derived, files_in
 from wm_plugin.data.predictions import Repeatable
-from wm_plugin.data.prompts import load
+from wm_plugin.data.prompts import Prompts, load
 from wm_plugin.data.scores import NO_MODEL, real_valued, reward_arguments
 from wm_plugin.data.transitions import transitions_in
 from wm_plugin.errors import UserError
@@ -15,7 +18,11 @@ from wm_plugin.lab.evaluation.proposals import load_styles
 from wm_plugin.options import Number, Options, Whole, option
 from wm_plugin.untrusted import loads
 
+if TYPE_CHECKING:
+    from wm_plugin.lab.evaluation.prompt_search import Candidate
+
 NAME = "search-prompts"
+_HEAD = "# Prompts of wm lab search-prompts. A copy of your own may be changed, this file not: sha256 "
 
 
 class SearchOptions(Options):
@@ -70,7 +77,6 @@ def search_prompts(
     """
     # these import torch, and `wm lab search-prompts --help` does not
     from wm_plugin.lab.evaluation import measures
-    from wm_plugin.lab.evaluation.prompt_family import check_family, write_family
     from wm_plugin.lab.evaluation.prompt_search import Search, split
 
     start, styles = load(options.prompts), load_styles(options.styles)
@@ -131,3 +137,40 @@ def search_prompts(
         "asked": {"proposer": outcome.proposed, "world model": outcome.predicted},
         "ok": found is not None,
     }
+
+
+def family_text(prompts: Prompts, chosen: "Sequence[Candidate]") -> str:
+    """Write a family as a file of prompts, with a hash of the rest in its first line."""
+    stages = {name: stage for stage, names in prompts.stages.items() for name in names}
+    lines = [
+        f"# {one.style}: {stages[one.style]}, of round {one.round}, {one.score:.4f} in the search" for one in chosen
+    ]
+    values = prompts.model_dump(exclude={"name"}, exclude_defaults=True)
+    values["variants"] = values.pop("variants")  # last
+    body = "\n".join(lines) + "\n" + yaml.dump(values, Dumper=_Dumper, allow_unicode=True, sort_keys=False, width=130)
+    return f"{_HEAD}{hashlib.sha256(body.encode()).hexdigest()}\n{body}"
+
+
+def write_family(prompts: Prompts, chosen: "Sequence[Candidate]", path: Path) -> None:
+    """Write a family, completely or not at all, unless somebody changed the file that an earlier search wrote there."""
+    with atomic(path, check=lambda: check_family(path)) as unfinished:
+        unfinished.write_text(family_text(prompts, chosen), encoding="utf-8", newline="\n")
+
+
+def check_family(path: Path) -> None:
+    """Raise UserError if another file than an earlier search's is at `path`, or it cannot be written."""
+    check_derived(path, _is_unchanged, "the prompts that a search wrote", "move it, or name another folder")
+
+
+def _is_unchanged(path: Path) -> bool:
+    head, _, body = path.read_bytes().partition(b"\n")
+    return head == f"{_HEAD}{hashlib.sha256(body).hexdigest()}".encode()
+
+
+class _Dumper(yaml.SafeDumper):
+    def represent_text(self, text: str) -> yaml.ScalarNode:
+        """Write a text of several lines as a block."""
+        return self.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _Dumper.represent_text)

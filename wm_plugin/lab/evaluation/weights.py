@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from wm_plugin.errors import UserError
 from wm_plugin.lab.evaluation.measures import Evaluation, Measure
@@ -144,29 +143,17 @@ def _compared(first: Place, second: Place, eta: float) -> tuple[int, int]:
     changed = counted = 0
     for before, after in zip(pieces(first, _PIECE), pieces(second, _PIECE), strict=True):
         for start in range(0, len(before), _SLICE):
-            one, other = (part[start : start + _SLICE].to(lower) for part in (before, after))
-            counts = _counts(one, other, eta, room[:, : len(one)])
-            changed, counted = changed + counts[0], counted + counts[1]
+            parts = [part[start : start + _SLICE].to(lower) for part in (before, after)]
+            one, other, distance, largest = room[:, : len(parts[0])]
+            one.copy_(parts[0])
+            other.copy_(parts[1])
+            torch.sub(one, other, out=distance).abs_()
+            torch.maximum(one.abs_(), other.abs_(), out=largest)
+            # no comparison with NaN is true, and no difference from an infinity is larger than a share of it
+            counts = (torch.minimum(one, other, out=one) > 0) & (largest < torch.inf)
+            counted += int(torch.count_nonzero(counts))
+            changed += int(torch.count_nonzero((distance > largest.mul_(eta)) & counts))
     return changed, counted
-
-
-def _counts(before: Tensor, after: Tensor, eta: float, room: Tensor) -> tuple[int, int]:
-    """Count one slice, in `room` for four tensors of its size.
-
-    No comparison with NaN is true, and no difference from an infinity is larger than a share of it.
-    """
-    one, other, distance, largest = room
-    one.copy_(before)
-    other.copy_(after)
-    torch.sub(one, other, out=distance).abs_()
-    torch.maximum(one.abs_(), other.abs_(), out=largest)
-    smallest = torch.minimum(one, other, out=one)
-    all_count = bool(smallest.amin() > 0) and bool(largest.amax() < torch.inf)
-    moved = distance > largest.mul_(eta)
-    if all_count:  # as in most slices
-        return int(torch.count_nonzero(moved)), len(before)
-    counted = (smallest > 0) & (largest < torch.inf)
-    return int(torch.count_nonzero(moved & counted)), int(torch.count_nonzero(counted))
 
 
 @contextmanager

@@ -15,8 +15,7 @@ from wm_plugin.data.summary import Summary
 from wm_plugin.data.summary_page import rows as rows_of
 from wm_plugin.data.transitions import identity
 from wm_plugin.data.turn_texts import action_text
-from wm_plugin.lab.evaluation.measures import Evaluation, Measure, finite
-from wm_plugin.lab.evaluation.paired import Key, Sums
+from wm_plugin.lab.evaluation.measures import Evaluation, Key, Measure, Sums, finite
 from wm_plugin.lab.report.chart import Curve, Intervals, Series, Value
 from wm_plugin.lab.report.document import Sample, Section, Table
 from wm_plugin.lab.report.sources import Measured, Rollouts

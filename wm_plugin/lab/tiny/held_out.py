@@ -11,8 +11,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
 from wm_plugin.data.schema import Source, Trajectory
-from wm_plugin.lab.evaluation.bootstrap import interval
-from wm_plugin.lab.evaluation.compare import Ratio
+from wm_plugin.lab.evaluation.intervals import Ratio, interval
 from wm_plugin.lab.evaluation.measures import Evaluation, Measure, open_folder, write_result
 from wm_plugin.lab.evaluation.one_step import Prediction, evaluate, predict
 from wm_plugin.lab.tiny.look_ahead import play_ahead

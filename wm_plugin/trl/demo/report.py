@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from wm_plugin.lab.evaluation.compare import SHARE, Ratio, compare
+from wm_plugin.lab.evaluation.intervals import SHARE, Ratio, compare
 from wm_plugin.lab.evaluation.one_step import Prediction
 from wm_plugin.lab.tiny.held_out import Ahead, HeldOut, Measured
 from wm_plugin.lab.tiny.look_ahead import EPISODES

@@ -7,7 +7,6 @@ A scripted agent looks into its environment, and a world model has nothing to lo
 episode of the same task, one after the other, whatever it observes.
 """
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,15 +14,14 @@ from typing import Any, Protocol
 import wm_plugin.worlds.agents.rollout as rollout
 from wm_plugin.client.answers import Answer, Answers, Conversation, Model
 from wm_plugin.client.predict import LocalPredictor, seed_of
-from wm_plugin.client.server import Server
+from wm_plugin.client.server import Failure, Server
 from wm_plugin.data.chat import chat
 from wm_plugin.data.schema import Action, Trajectory
-from wm_plugin.errors import UserError
-from wm_plugin.runtime.workers import Function, Lost, Threads
+from wm_plugin.runtime.workers import Lost
 from wm_plugin.tokens.message import Message
 from wm_plugin.untrusted import loads
 from wm_plugin.worlds.agents.players import MAX_TURNS, Act, Player, Task, rounds
-from wm_plugin.worlds.agents.policies import LocalPolicy, NoAnswer, ServerPolicy
+from wm_plugin.worlds.agents.policies import LocalPolicy, ServerPolicy, sampling_of
 from wm_plugin.worlds.worlds import World
 
 
@@ -155,30 +153,15 @@ class ServerActor:
 
     @property
     def settings(self) -> dict[str, Any]:
-        parameters = {name: value for name, value in self.server.parameters.items() if name != "seed"}
-        return {"agent": self.server.model, **parameters}
+        return {"agent": self.server.model, **sampling_of(self.server)}
 
     def ask(
         self, conversations: Sequence[Conversation], seeds: Sequence[int], keep: Callable[[int, Answer], None]
     ) -> None:
-        lock = threading.Lock()
+        def done(index: int, found: Action | Failure) -> None:
+            keep(index, Answer("", failure=found.kind) if isinstance(found, Failure) else _answer(found))
 
-        def act(task: tuple[int, Trajectory, int]) -> None:
-            index, trajectory, seed = task
-            try:
-                answer = _answer(ServerPolicy(self.server, str(seed))(trajectory, None))
-            except NoAnswer as failure:
-                answer = Answer("", failure=failure.kind)
-            with lock:
-                keep(index, answer)
-
-        def start() -> Function:
-            return act
-
-        tasks = [(n, _trajectory(one), seed) for n, (one, seed) in enumerate(zip(conversations, seeds, strict=True))]
-        for result in Threads(start, workers=self.server.concurrency, timeout=None).map(tasks):
-            if isinstance(result, Lost):  # an action could not be kept: the disk is full
-                raise UserError(f"{self.server.model}: an action could not be kept ({result.reason})")
+        ServerPolicy.ask(self.server, map(_trajectory, conversations), map(str, seeds), done)
 
 
 class LocalActor:
@@ -213,7 +196,7 @@ def _answer(action: Action) -> Answer:
 
 
 def action_of_answer(answer: Answer) -> Action | Lost:
-    """The action that a `ServerActor` or `LocalActor` answered, or why there is none."""
+    """Return the action that a `ServerActor` or `LocalActor` answered, or why there is none."""
     if answer.failure:
         return Lost(answer.failure, "the agent's server gave no answer")
     try:

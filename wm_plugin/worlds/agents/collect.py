@@ -34,6 +34,7 @@ from wm_plugin.worlds.wrappers.verified import VerifiedWorld
 
 VERSION = 2  # of the folder's layout
 MANIFEST = "manifest.json"  # tells our folders from others
+_SUMMED = ("actions", "effective", "invalid", "lost")
 
 
 @dataclass
@@ -44,9 +45,7 @@ class Summary:
     successes: list[bool] = field(default_factory=list)  # of the episodes that have one, as rewards
     rewards: list[float] = field(default_factory=list)
     turns: int = 0
-    figures: Counter[str] = field(default_factory=Counter)  # sums of `actions`, `effective`, `invalid`, `lost`
-    control: Counter[str] = field(default_factory=Counter)  # of `calls` under control, and of those that were perturbed
-    verify: Counter[str] = field(default_factory=Counter)  # sums of what checks of actions counted
+    figures: Counter[str] = field(default_factory=Counter)  # sums of the episodes' `_SUMMED` figures
     calls: Counter[str] = field(default_factory=Counter)  # by tool
     failed: Counter[str] = field(default_factory=Counter)  # episodes without a trajectory, by reason
 
@@ -62,16 +61,12 @@ class Summary:
             self.rewards.append(reward)
         self.turns += len(result.turns)
         self.calls.update(call.name for turn in result.turns for call in turn.action.calls)
-        figures = result.metadata.get("figures", {})
-        for name in figures.keys() & {"actions", "effective", "invalid", "lost"}:
-            self.figures[name] += int(finite(figures[name]) or 0)
-        for key, counts in ((CONTROL, self.control), (VERIFY, self.verify)):
-            for name in figures:
-                if name.startswith(f"{key}/"):
-                    counts[name.removeprefix(f"{key}/")] += int(finite(figures[name]) or 0)
+        for name, value in result.metadata.get("figures", {}).items():
+            if name in _SUMMED or name.startswith((f"{CONTROL}/", f"{VERIFY}/")):
+                self.figures[name] += int(finite(value) or 0)
 
     def as_dict(self) -> dict[str, Any]:
-        """Means and shares as JSON values. `lost` counts the episodes whose process died or hung: ours or the environment's.
+        """Return means and shares as JSON values. `lost` counts the episodes whose process died or hung: ours or the world's.
 
         None: no episode has it. A class may leave rewards to the trainer, and need not count its actions. `control` is there for
         worlds under control alone, `verify` where there were checks of actions.
@@ -92,9 +87,13 @@ class Summary:
             "failed": self.failed.total(),
             "failed_by_reason": dict(self.failed.most_common()),
             "calls": dict(sorted(self.calls.items())),
-            **({"control": dict(self.control)} if self.control else {}),
-            **({"verify": dict(sorted(self.verify.items()))} if self.verify else {}),
+            **{key: counts for key in (CONTROL, VERIFY) if (counts := self._of(key))},
         }
+
+    def _of(self, key: str) -> dict[str, int]:
+        """The sums of figures of this prefix: of `calls` under control and of those that were perturbed, or of checks."""
+        found = {name.removeprefix(f"{key}/"): n for name, n in self.figures.items() if name.startswith(f"{key}/")}
+        return dict(sorted(found.items())) if key == VERIFY else found
 
 
 def _mean(values: Sequence[float]) -> float | None:

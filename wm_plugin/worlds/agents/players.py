@@ -13,13 +13,10 @@ from wm_plugin.errors import UserError
 from wm_plugin.hosting.world import tool_names
 from wm_plugin.runtime.workers import Function, Lost, Processes, Threads, lost_by
 from wm_plugin.untrusted import loads
-from wm_plugin.worlds.agents.policies import LocalPolicy, NoAnswer, ServerPolicy
+from wm_plugin.worlds.agents.policies import LocalPolicy, NoAnswer, ServerPolicy, sampling_of
 from wm_plugin.worlds.agents.scripted import scripted
 from wm_plugin.worlds.kit.protocol import READY_SCHEMAS, path_of_tool, tool_schema
-from wm_plugin.worlds.worlds import World, load
-from wm_plugin.worlds.wrappers.control import ControlConfig
-from wm_plugin.worlds.wrappers.verified import VerifiedWorld
-from wm_plugin.worlds.wrappers.verify_config import VerifyConfig
+from wm_plugin.worlds.worlds import World
 
 SCRIPTED = ("random", "expert")
 MAX_TURNS = 64  # the default; environments end on their own, too
@@ -69,8 +66,7 @@ class ScriptedPlayer:
         # Schemas are made here, once: loading transformers in every process would take seconds.
         tools = [getattr(world.environment, name) for name in tool_names(world.environment)]
         schemas = {path_of_tool(tool): tool_schema(tool) for tool in tools}
-        verify = world.config if isinstance(world, VerifiedWorld) else None
-        arguments = (world.name, world.control, policy, seed, max_turns, host, schemas, verify)
+        arguments = (world, policy, seed, max_turns, host, schemas)
         self._workers = Processes(_scripted_function, arguments, workers=workers, timeout=timeout)
 
     def __call__(self, tasks: Sequence[Task]) -> list[Trajectory | Lost]:
@@ -79,6 +75,27 @@ class ScriptedPlayer:
 
     def close(self) -> None:
         self._workers.close()
+
+
+def _scripted_function(
+    world: World, policy: str, seed: int, max_turns: int, host: rollout.Host, schemas: dict[str, dict[str, Any]]
+) -> Function:
+    READY_SCHEMAS.update(schemas)
+    environment = world.make()
+
+    def play_task(task: Task) -> bytes:
+        nonlocal environment
+        number, row = task
+        # A new expert for each episode, so that nothing carries over from the one before.
+        choose = world.wanderer(random.Random(f"{seed}/{number}")) if policy == "random" else world.expert()
+        assert choose is not None
+        try:
+            return rollout.play(environment, row, scripted(choose), max_turns=max_turns, host=host).to_bytes()
+        except Exception:
+            environment = world.make()
+            raise
+
+    return play_task
 
 
 class ThreadPlayer:
@@ -133,27 +150,14 @@ class ServerPlayer(ThreadPlayer):
     A turn without an answer, after the server's retries, ends its episode as lost.
     """
 
-    def __init__(
-        self,
-        world: World,
-        server: Server,
-        *,
-        seed: int = 0,
-        max_turns: int = MAX_TURNS,
-        host: rollout.Host = "trl",
-        timeout: float | None = None,
-    ) -> None:
+    def __init__(self, world: World, server: Server, *, seed: int = 0, **options: Any) -> None:
         self.server = server
-        parameters = {name: value for name, value in server.parameters.items() if name != "seed"}
-        super().__init__(
-            world,
-            lambda number: ServerPolicy(server, f"{seed}/{number}"),
-            {"policy": server.model, "seed": seed, **parameters},
-            max_turns=max_turns,
-            host=host,
-            workers=server.concurrency,
-            timeout=timeout,
-        )
+        settings = {"policy": server.model, "seed": seed, **sampling_of(server)}
+
+        def policy(number: int) -> ServerPolicy:
+            return ServerPolicy(server, f"{seed}/{number}")
+
+        super().__init__(world, policy, settings, workers=server.concurrency, **options)
 
 
 class LocalPlayer:
@@ -173,16 +177,10 @@ class LocalPlayer:
         host: rollout.Host = "trl",
         at_once: int = 1,
     ) -> None:
-        self._world, self._policy = world, LocalPolicy(predictor)
-        self._seed, self._max_turns, self._host, self._at_once = seed, max_turns, host, at_once
-        self.settings = {
-            "policy": "model",
-            "seed": seed,
-            "max_turns": max_turns,
-            "host": host,
-            "batch_size": predictor.batch_size,
-            **predictor.settings,
-        }
+        self._world, self._policy, self._seed, self._at_once = world, LocalPolicy(predictor), seed, at_once
+        self._max_turns, self._host = max_turns, host
+        own = {"policy": "model", "seed": seed, "max_turns": max_turns, "host": host}
+        self.settings = {**own, "batch_size": predictor.batch_size, **predictor.settings}
 
     def __call__(self, tasks: Sequence[Task]) -> list[Trajectory | Lost]:
         def act(states: Mapping[int, Trajectory]) -> dict[int, Action | Lost | None]:
@@ -193,7 +191,7 @@ class LocalPlayer:
         return rounds(self._world, tasks, act, max_turns=self._max_turns, host=self._host, at_once=self._at_once)
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Close nothing."""
 
 
 def rounds(
@@ -238,34 +236,3 @@ def read_back(line: bytes) -> Trajectory | Lost:
         return Trajectory.model_validate(loads(line))
     except ValueError as error:
         return Lost("unreadable", lost_by(error).reason)
-
-
-def _scripted_function(
-    name: str,
-    control: ControlConfig | None,
-    policy: str,
-    seed: int,
-    max_turns: int,
-    host: rollout.Host,
-    schemas: dict[str, dict[str, Any]],
-    verify: VerifyConfig | None = None,
-) -> Function:
-    READY_SCHEMAS.update(schemas)
-    world = load(name) if control is None else load(name).under(control)
-    if verify is not None:
-        world = VerifiedWorld(world.spec, world.control, config=verify)
-    environment = world.make()
-
-    def play_task(task: Task) -> bytes:
-        nonlocal environment
-        number, row = task
-        # A new expert for each episode, so that nothing carries over from the one before.
-        choose = world.wanderer(random.Random(f"{seed}/{number}")) if policy == "random" else world.expert()
-        assert choose is not None
-        try:
-            return rollout.play(environment, row, scripted(choose), max_turns=max_turns, host=host).to_bytes()
-        except Exception:
-            environment = world.make()
-            raise
-
-    return play_task

@@ -5,7 +5,7 @@ calls. If the server or the tokenizer does not parse calls, `<tool_call>{"name":
 here: the form of Qwen, Hermes and many others. Anything that does not parse stays text. An action without a call ends an episode.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ from wm_plugin.data.schema import Action, Trajectory
 from wm_plugin.tokens.message import Message
 from wm_plugin.untrusted import encodable, loads
 
+_PATH = "/chat/completions"
 _OPENS, _CLOSES = "<tool_call>", "</tool_call>"
 
 
@@ -44,18 +45,33 @@ class ServerPolicy:
 
     def __call__(self, trajectory: Trajectory, environment: Any) -> Action:
         del environment  # for scripted policies only
-        (answer,) = self.server.post("/chat/completions", [self._body(trajectory)], _read)
-        return _found(answer)
+        return _found(*self.server.post(_PATH, [self._body(trajectory)], _read))
 
     async def act(self, trajectory: Trajectory) -> Action:
-        """A call, for code inside an event loop."""
-        (answer,) = await self.server.post_async("/chat/completions", [self._body(trajectory)], _read)
-        return _found(answer)
+        """Act as a call does, for code inside an event loop."""
+        return _found(*await self.server.post_async(_PATH, [self._body(trajectory)], _read))
+
+    @classmethod
+    def ask(
+        cls,
+        server: Server,
+        trajectories: Iterable[Trajectory],
+        seeds: Iterable[str],
+        each: Callable[[int, Action | Failure], None],
+    ) -> None:
+        """Ask for the next action of many episodes; call `each` with an episode's place and its action as soon as it arrives."""
+        pairs = zip(trajectories, seeds, strict=True)
+        server.post(_PATH, (cls(server, seed)._body(trajectory) for trajectory, seed in pairs), _read, each=each)
 
     def _body(self, trajectory: Trajectory) -> dict[str, Any]:
         seed = seed_of(f"{self.seed}/{len(trajectory.turns)}")
         body = self.server.body(chat(trajectory.context, trajectory.turns), seed)
         return body | {"tools": list(trajectory.context.action_space)}
+
+
+def sampling_of(server: Server) -> dict[str, Any]:
+    """Return the parameters that a server's actions depend on, besides their seeds."""
+    return {name: value for name, value in server.parameters.items() if name != "seed"}
 
 
 class LocalPolicy:
@@ -125,13 +141,7 @@ class LocalPolicy:
             if isinstance(message.get("content"), str):
                 message["content"] = message["content"].removesuffix(tokenizer.eos_token or "")
             return read_action(message)
-        except (
-            ValueError,
-            TypeError,
-            LookupError,
-            AttributeError,
-            RecursionError,
-        ):  # the text does not parse as a call
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError):  # it does not parse as a call
             return action_of({"content": text})
 
 

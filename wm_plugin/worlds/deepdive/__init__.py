@@ -10,32 +10,20 @@ from typing import Any
 
 from wm_plugin.errors import UserError
 from wm_plugin.rewards.rule_places import TooMuchError, Work, regex, searched
-from wm_plugin.worlds.deepdive.quiz import LEVELS as LEVELS
-from wm_plugin.worlds.deepdive.quiz import drawn_from, is_kept_back, is_right
+from wm_plugin.worlds.deepdive.quiz import LEVELS, about, drawn_from, is_right
 from wm_plugin.worlds.deepdive.web import Page, web_of
 from wm_plugin.worlds.kit.counted import unfit
-from wm_plugin.worlds.kit.protocol import Chooser, ToolCall
-from wm_plugin.worlds.kit.reading import MAX_ARGUMENT, ReadingEnvironment, cut
-from wm_plugin.worlds.kit.rows import SPLITS as SPLITS
-from wm_plugin.worlds.kit.rows import (
-    check_count,
-    check_level,
-    draws,
-    prompt_and_budget,
-    repeated,
-    row_text,
-    split_of,
-    turn_limit,
-)
+from wm_plugin.worlds.kit.protocol import Chooser, ToolCall, script
+from wm_plugin.worlds.kit.reading import MAX_ARGUMENT, ReadingEnvironment, check_answer, cut, drawn
+from wm_plugin.worlds.kit.rows import KINDS, SPLITS, Rows, check_level, row_texts, rows_of, split_of, turn_limit
+from wm_plugin.worlds.specs import SPECS
+
+__all__ = ["INSTRUCTION", "LEVELS", "SPLITS", "DeepdiveEnvironment", "dataset_rows", "expert", "wanderer"]
 
 MAX_TURNS = 200  # paper: its default
 MAX_QUERIES, MAX_FOUND, MAX_PATTERNS = 5, 4, 5  # ours: of a search, of a query, and of a scan
 TRAIN, UNSEEN = "1", "2"  # the webs of the splits
-INSTRUCTION = """Answer a question by research on the web, in {turns}.
-search_web searches for several queries at once, scan_page says how long a page is and which lines match regular expressions,
-open_lines shows a page or some lines of it, and finish takes the answer, as short as can be, and ends the task.
-
-Question: """
+INSTRUCTION = SPECS["deepdive"].instruction
 
 
 class DeepdiveEnvironment(ReadingEnvironment):
@@ -55,10 +43,8 @@ class DeepdiveEnvironment(ReadingEnvironment):
             answer: the right answer; `unit` is what it may leave out.
             trail: the titles of the pages that lead to it, one a line, for the expert.
         """
-        texts = {"corpus": corpus, "unit": unit, "trail": trail}
-        corpus, unit, trail = (row_text(value, column, "deepdive") for column, value in texts.items())
-        if not isinstance(answer, str) or is_right("", answer):
-            raise UserError("deepdive's column `answer` needs a text, and not of quotes or dots alone")
+        corpus, unit, trail = row_texts("deepdive", corpus=corpus, unit=unit, trail=trail)
+        check_answer(answer, is_right, "deepdive's")
         limit = turn_limit(max_turns, MAX_TURNS)
         self._web = web_of(corpus)
         regex("")  # raises here, and not in an episode, if RE2 is missing; so does the index
@@ -80,15 +66,12 @@ class DeepdiveEnvironment(ReadingEnvironment):
         self._take_turn()
         if problem := _unfit_list(queries, "queries", MAX_QUERIES):
             return self._refuse(problem)
-        blocks, found = [], False
-        for query in (" ".join(query.split()) for query in queries):
-            results = self._web.find(query, MAX_FOUND)
-            found |= bool(results)
-            lines = [f"{cut(page.title)}\n   {page.url}\n   {cut(line)}" for page, line in results]
-            lines = [f"{place}. {line}" for place, line in enumerate(lines, 1)]
-            blocks.append("\n".join([f"# {cut(query)}", *(lines or ["nothing found"])]))
-        self._note(found, "search_web", *queries)
-        return self._observe("\n".join(blocks))
+
+        def found(query: str) -> list[str]:
+            results = enumerate(self._web.find(query, MAX_FOUND), 1)
+            return [f"{place}. {cut(page.title)}\n   {page.url}\n   {cut(line)}" for place, (page, line) in results]
+
+        return self._results("search_web", queries, found)
 
     def scan_page(self, url: str, patterns: list[str] | None = None) -> str:
         """Load a page and describe it: title and size, and the lines that match regular expressions.
@@ -105,10 +88,10 @@ class DeepdiveEnvironment(ReadingEnvironment):
         page = self._page(url)
         if isinstance(page, str):
             return self._refuse(page)
-        about = f"{page.url}\ntitle: {cut(page.title)}\nsize: {len(page.lines)} lines, {sum(map(len, page.lines))} characters"
+        size = f"{page.url}\ntitle: {cut(page.title)}\nsize: {len(page.lines)} lines, {sum(map(len, page.lines))} characters"
         if not patterns and patterns in (None, []):
             self._note(True, "scan_page", page.url)
-            return self._observe(about)
+            return self._observe(size)
         if problem := _unfit_list(patterns, "patterns", MAX_PATTERNS):
             return self._refuse(problem)
         try:
@@ -117,8 +100,7 @@ class DeepdiveEnvironment(ReadingEnvironment):
             return self._refuse("the patterns take too long on this page; write simpler ones")
         except ValueError as error:
             return self._refuse(" ".join(str(error).split())[:300])
-        self._note(bool(hits), "scan_page", page.url, *(patterns or []))
-        return self._observe("\n".join([about, *self._hits(page.lines, hits)]))
+        return self._hits(size, page.lines, hits, page.url, *(patterns or []))
 
     def open_lines(self, url: str, lines: str = "") -> str:
         """Load a page and show it, or some of its lines.
@@ -191,7 +173,7 @@ def dataset_rows(
     max_turns: int = MAX_TURNS,
     corpus: str | None = None,
     questions: str | None = None,
-) -> list[dict[str, Any]]:
+) -> Rows:
     """Make rows with the columns `prompt`, `corpus`, `answer`, `unit`, `trail` and `level`.
 
     standard asks for a number or a day that is one relation away, hard-1 two, and hard-2 describes where to begin instead of
@@ -210,35 +192,28 @@ def dataset_rows(
         what = "split 'unseen'" if split == "unseen" else f"level {level!r}"
         raise UserError(f"deepdive: a corpus of your own has no {what}; leave it out")
     web = corpus or (UNSEEN if part == "unseen" else TRAIN)
-    every = drawn_from(web, questions, level)
-    if own or part != "unseen":
-        every = [question for question in every if is_kept_back(question) == (part != "train")]
-    if not every or part != "train":
-        kind = "held-out" if part == "unseen" else part
-        check_count(count, len(every), f"deepdive has {{}} {kind} questions of level {level}")
-    rows = []
-    for question in repeated(draws(seed, part), every, count):
-        prompt, budget = prompt_and_budget(INSTRUCTION, max_turns, MAX_TURNS, task=question.text)
-        row = {"prompt": prompt, "corpus": web, "answer": question.answer, "unit": question.unit}
-        rows.append({**row, "trail": "\n".join(question.trail), "level": level, **budget})
-    return rows
+    there_are = f"deepdive has {{}} {KINDS[part]} questions of level {level}"
+    kept_by = about if own or part != "unseen" else None
+    tasks = []
+    for question in drawn(count, seed, part, drawn_from(web, questions, level), there_are, kept_by):
+        task = {"words": {"task": question.text}, "corpus": web, "answer": question.answer, "unit": question.unit}
+        tasks.append({**task, "trail": "\n".join(question.trail), "level": level})
+    return rows_of(INSTRUCTION, tasks, max_turns, MAX_TURNS)
 
 
 def expert() -> Chooser:
     """Return a policy that searches for each page that leads to the answer by its title, opens it, and answers."""
 
-    def choose(environment: DeepdiveEnvironment) -> ToolCall | None:
-        calls: list[ToolCall] = []
+    def calls(environment: DeepdiveEnvironment) -> list[ToolCall]:
+        made: list[ToolCall] = []
         for title in environment._trail:
             page = environment._web.by_title[title]
-            calls += [("search_web", {"queries": [title]}), ("open_lines", {"url": page.url})]
-        if calls:  # the last page is looked at before it is opened
-            calls.insert(-1, ("scan_page", {"url": calls[-1][1]["url"]}))
-        if environment.turns < len(calls):
-            return calls[environment.turns]
-        return "finish", {"answer": environment._answer}
+            made += [("search_web", {"queries": [title]}), ("open_lines", {"url": page.url})]
+        if made:  # the last page is looked at before it is opened
+            made.insert(-1, ("scan_page", {"url": made[-1][1]["url"]}))
+        return [*made, ("finish", {"answer": environment._answer})]
 
-    return choose
+    return script(calls)
 
 
 def wanderer(rng: random.Random) -> Chooser:

@@ -5,7 +5,6 @@ nobody guesses: standard over one relation, hard-1 over two, and hard-2 over two
 value of its own.
 """
 
-import zlib
 from collections import Counter
 from collections.abc import Iterator
 from functools import lru_cache
@@ -15,6 +14,7 @@ from typing import NamedTuple
 from wm_plugin.errors import UserError
 from wm_plugin.worlds.deepdive.web import records, text_of, web_of
 from wm_plugin.worlds.fictional.pages import page_of, stated, title_of
+from wm_plugin.worlds.fictional.questions import onwards
 from wm_plugin.worlds.fictional.tables import Row, Tables
 
 LEVELS = ("standard", "hard-1", "hard-2")
@@ -54,7 +54,7 @@ def questions(corpus: str, level: str) -> list[Question]:
 
 def _asked(tables: Tables, level: str) -> Iterator[Question]:
     for name, entity in tables.spec.entities.items():
-        for path in _paths(tables, name, 1 if level == "standard" else 2):
+        for path in onwards(tables, (name,), 1 if level == "standard" else 2):
             for row in tables.rows[name]:
                 if level != "hard-2":
                     yield from _about(tables, path, row, f"the {entity.singular} {row['name']}", "", ())
@@ -62,14 +62,6 @@ def _asked(tables: Tables, level: str) -> Iterator[Question]:
                 for described, column in _descriptions(tables, name, row):
                     page = title_of(entity, row, page_of(entity, column))
                     yield from _about(tables, path, row, f"this {entity.singular}", described, (page,))
-
-
-def _paths(tables: Tables, name: str, length: int) -> Iterator[tuple[str, ...]]:
-    if length == 0:
-        yield (name,)
-        return
-    for other in tables.spec.entities[name].relations:
-        yield from ((name, *rest) for rest in _paths(tables, other, length - 1))
 
 
 def _about(
@@ -112,10 +104,9 @@ def own_questions(path: str) -> list[Question]:
     return found
 
 
-def is_kept_back(question: Question) -> bool:
-    """Return whether a question is of the tenth that training never sees: by what it begins at, the same on every level."""
-    about = question.trail[0].partition(": ")[0] if question.trail else question.text
-    return zlib.crc32(about.encode()) % 10 == 0
+def about(question: Question) -> str:
+    """Return what a question begins at, the same on every level."""
+    return question.trail[0].partition(": ")[0] if question.trail else question.text
 
 
 def drawn_from(corpus: str, questions_path: str | None, level: str) -> list[Question]:

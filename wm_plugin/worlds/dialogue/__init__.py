@@ -8,7 +8,6 @@ The customer is scripted, and then an episode depends only on the row and the ca
 server, which the row's columns `user_url` and `user_model` name, so that the dataset sets it up on both hosts.
 """
 
-import random
 import sqlite3
 from typing import Any, ClassVar
 
@@ -16,11 +15,12 @@ from wm_plugin.errors import UserError
 from wm_plugin.worlds.dialogue import world
 from wm_plugin.worlds.dialogue.policies import expert, wanderer
 from wm_plugin.worlds.dialogue.user import ScriptedUser, ServedUser, User, UserLostError
-from wm_plugin.worlds.dialogue.world import LEVELS, POLICY, PRODUCTS, Case, money
+from wm_plugin.worlds.dialogue.world import LEVELS, PRODUCTS, Case, money
 from wm_plugin.worlds.kit.counted import CountedEnvironment, one_line
 from wm_plugin.worlds.kit.customer import NAMELESS
-from wm_plugin.worlds.kit.rows import check_level, prompt_and_budget, row_number, row_text, turn_limit
+from wm_plugin.worlds.kit.rows import Rows, check_level, draws, row_number, row_texts, rows_of, turn_limit
 from wm_plugin.worlds.kit.sqlite_guard import cell
+from wm_plugin.worlds.specs import SPECS
 
 __all__ = ["INSTRUCTION", "LEVELS", "DialogueEnvironment", "dataset_rows", "expert", "wanderer"]
 
@@ -28,14 +28,7 @@ MAX_TURNS = 30
 MAX_MESSAGE, MAX_CHARACTERS = 2000, 200  # of a message and of any other argument; a longer one is invalid
 CALLER = "The customer: "
 
-INSTRUCTION = f"""You work at the customer desk of a plant nursery. Look after the customer with {{turns}}.
-Only message_user reaches the customer; whatever else you write, they do not hear. What is done to an order cannot be taken back.
-The task ends when the customer says goodbye, or with finish().
-
-The policy:
-{POLICY}
-
-"""
+INSTRUCTION = SPECS["dialogue"].instruction
 
 
 class DialogueEnvironment(CountedEnvironment):
@@ -75,8 +68,7 @@ class DialogueEnvironment(CountedEnvironment):
         """
         check_level(level, LEVELS, "dialogue")
         number = row_number(seed, "seed", "dialogue")
-        user_url = row_text(user_url, "user_url", "dialogue")
-        user_model = row_text(user_model, "user_model", "dialogue")
+        user_url, user_model = row_texts("dialogue", user_url=user_url, user_model=user_model)
         if user_url and not user_model:
             raise UserError(f"A dialogue's column `user_model` is empty; {NAMELESS}")
         self._case = world.case(number, level)
@@ -291,14 +283,14 @@ def dataset_rows(
     user_url: str = "",
     user_model: str = "",
     max_turns: int = MAX_TURNS,
-) -> list[dict[str, Any]]:
+) -> Rows:
     """Make rows for a trainer; `reset` appends the day and the customer's first sentence to the prompt.
 
     Held-out cases are those with seeds divisible by 10. `user_url` and `user_model` become columns if there is a `user_url`.
     """
     check_level(level, LEVELS, "dialogue")
-    rng = random.Random(seed * 2 + held_out)
+    rng = draws(seed, held_out)
     seeds = [number * 10 + (0 if held_out else rng.randint(1, 9)) for number in rng.sample(range(10**8), count)]
     user = {"user_url": user_url, "user_model": user_model} if user_url else {}
-    prompt, more = prompt_and_budget(INSTRUCTION, max_turns, MAX_TURNS, "tool call")
-    return [{"prompt": prompt, "seed": number, "level": level, **user, **more} for number in seeds]
+    tasks = ({"seed": number, "level": level, **user} for number in seeds)
+    return rows_of(INSTRUCTION, tasks, max_turns, MAX_TURNS, "tool call")

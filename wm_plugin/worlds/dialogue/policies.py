@@ -4,6 +4,7 @@ import random
 from typing import TYPE_CHECKING
 
 from wm_plugin.worlds.dialogue.world import LEVELS, PRODUCTS, Case, Request, case, money
+from wm_plugin.worlds.kit.described import described
 from wm_plugin.worlds.kit.protocol import Chooser, ToolCall
 
 if TYPE_CHECKING:
@@ -64,18 +65,6 @@ def _say(text: str) -> ToolCall:
     return "message_user", {"text": text}
 
 
-SENTENCES = (
-    "Hello, what can I do for you?",
-    "Could you give me your email and your postcode, please?",
-    "What is your order number, and which item is it?",
-    "What is the new address?",
-    "Shall I go ahead?",
-    "I am sorry, that is not possible.",
-    "It has been done.",
-    "Please wait a moment.",
-)
-
-
 def wanderer(rng: random.Random) -> Chooser:
     """Return a policy that says and does what a desk might, in any order, with names and numbers of the case."""
 
@@ -86,7 +75,7 @@ def wanderer(rng: random.Random) -> Chooser:
         item = {"item": rng.choice([of.requests[0].item or names[0], rng.choice(names)])}
         return rng.choice(
             [
-                *[_say(rng.choice(SENTENCES))] * 6,
+                *[_say(rng.choice(described("dialogue/nursery.yaml")["sentences"]))] * 6,
                 ("find_customer", {"email": rng.choice([of.email, rng.choice(of.tables["customers"])[2]])}),
                 *[("get_order", order)] * 2,
                 ("find_products", {"kind": rng.choice(list(PRODUCTS))}),

@@ -8,110 +8,45 @@ asks or supposes something does not say it ("It is not delivered yet"), and idio
 
 import re
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 from wm_plugin.errors import UserError
 from wm_plugin.worlds.dialogue.world import STATUSES, Case, Request
 from wm_plugin.worlds.kit.customer import key_variable
+from wm_plugin.worlds.kit.described import described
 
 PATIENCE = 5  # messages in a row that lead nowhere; then a scripted customer gives up
 AMOUNTS = 7  # beside the right one: an order has up to 3 items, and a kind 4 products
 GOODBYE = "[goodbye]"  # how a served customer ends the talk
 
-OPENINGS = {
-    "cancel": "I'd like to cancel an order.",
-    "address": "I'd like an order of mine to go to another address.",
-    "exchange": "I'd like to exchange something that I ordered for something else.",
-    "refund": "I'd like my money back for something that I ordered.",
-    "total": "I'd like to know what one of my orders costs in total.",
-    "status": "I'd like to know the status of one of my orders.",
-}
-GREETINGS = ("Hello. ", "Good morning! I hope you can help me. ", "Hi, I am in a hurry. ")
+_SAID: dict[str, Any] = described("dialogue/customer.yaml")
+OPENINGS: dict[str, str] = _SAID["openings"]
+FACTS = {name: pattern.replace("\n", "") for name, pattern in _SAID["facts"].items()}
+VERBS: dict[str, str] = _SAID["verbs"]
 
-# A fact is told when a sentence that asks for something matches its pattern.
-FACTS = {
-    "email": r"e-?mail",
-    "postcode": r"post ?-?code|postal|\bzip\b",
-    "name": r"\bname\b(?! of)|who (am i|are you)",
-    "order": r"\borders?\b|which one",
-    "item": r"\b(items?|products?|plant|article|which one)\b|instead|replacement|what would you like to (exchange|return|refund)",
-    "address": r"(?<!mail )\baddress\b|where (should|shall|do|to)\b|\bship to\b",
-    "reason": r"\bwhy\b|\breason\b",
-}
-ASKS = re.compile(
-    r"\?\s*$|\b(need|have|know|confirm|verify|provide|(give|tell|send) me|share|state) (me |with )?(your|the|which|what)\b"
-    r"|\b(could|can|would|may|might) (you|i have|i get|i ask)\b|\bwhat('s| is| was) (your|the)\b|\bplease\b"
-)
-REFUSES = re.compile(
-    r"\b(cannot|can not|can't|unable|won't|refuse|declined?|denied|impossible|no longer|too late|non-?refundable|forbids|outside"
-    r"|(not|isn't|aren't|wasn't) (possible|able|allowed|permitted|eligible|refundable)|not be"
-    r"|(does not|do not|doesn't|don't) (allow|permit)|against (our|the) policy)\b|^no\b(?! problem| worries)"
-)
-_NO = (
-    r"(?:(?:ca|could|wo|would|do|does|did|is|are|was|were|has|have|had|should|ai)n'?t|cannot"
-    r"|(?:(?:can|could|will|would|do|does|did|is|are|was|were|has|have|had|should) )?not)"
-)
-# Words of refusal or denial that refuse and deny nothing.
-IDIOMS = re.compile(
-    rf"\b(?:{_NO}|unable to|never) (?:wait|help but|thank|stress|emphasi[sz]e|promise|guarantee|complain|agree more"
-    r"|go wrong|blame|worry|including|counting|hesitate|mind|bother|hurt|panic|forget|let you down|keep you|see why not|say no"
-    r"|too late|impossible"
-    r"|to (?:worry|mention)|take (?:long|an? (?:moment|minute|second|while))|refuse\w{0,2}|deny|denied|declined?"
-    r"|(?:a |an )?(?:problem|issue|trouble)|(?:be )?(?:charged|billed|needed|necessary|required|difficult|hard)"
-    r"|be (?:long|happier|more|worried|alarmed|surprised|disappointed|an? (?:problem|issue|trouble)))\b"
-    r"|\b(?:can't|cannot|can not) (?:believe|imagine)\b|\bwhy (?:not|can't|cannot|won't)\b"
-    r"|\bno (?:problem|worries|trouble|doubt|need|rush|hurry|charge|cost|fee|matter|wonder)\b"
-    rf"|\bno longer (?:in transit|need|have to|worry|a problem|an issue|{'|'.join(STATUSES)})\b"
-    r"|\brefuse to (?:give up|believe|let)\b"
-)
-CLAUSES = re.compile(
-    r"[.!?;:,](?=\s|$)|[()]|\s[-\u2013]{1,3}\s|\u2014"
-    r"|\b(?:(?<!anything )but|and|so|because|since|although|though|while|whereas|which)\b"
-)
-IF = re.compile(r"\b(?:if|in case|whether|should you)\b")
-# "I cannot do that without your postcode" asks for it.
-CONDITION = re.compile(
-    r"\bwithout (?:your|the (?:e-?mail|postcode|order)|knowing|verifying|checking|seeing)\b"
-    r"|\b(?:until|unless|before) (?:you|i|we)\b"
-)
-# What follows in a clause is denied.
-DENIED = re.compile(
-    rf"\b{_NO}\b|\b(?:never|nor|neither|none|nothing|hardly|barely|almost|nearly|without being|no longer|rather than|instead of"
-    r"|anything but|far from|(?:still|yet) to)\b|\b(?:un|non)-|\bno \w{1,20}(?: \w{1,20})? (?:has|have|was|were|is|are)\b"
-)
-# What follows in a clause about an order's status is denied, possible or asked.
-UNSURE = re.compile(
-    rf"{DENIED.pattern}|\b(?:if|whether|once|when|until|till|unless|before|after|as soon as|in case|wait(?:s|ed|ing)?)\b"
-    r"|\b(?:will|would|shall|should|can|could|may|might|must|to)(?: \w{1,20}){0,2} (?:be|have been|get)(?: \w{1,20}){0,2}"
-    rf" (?:{'|'.join(STATUSES)})\b|^\s*(?:is|was|are|were|has|have|had|do|does|did) (?:it|the|your|this|that|they|you)\b"
-)
-ANSWERED_NO = re.compile(rf"\b(?:{'|'.join(STATUSES)})\s?[:=?]\s?(?:no|not|false)\b")
-FAILED = re.compile(
-    r"\b(?:fail(?:s|ed|ing)?|reject(?:s|ed|ing)?|went wrong|unsuccessful(?:ly)?|(?:no|without) success)\b"
-)
-LOST = re.compile(
-    r"\b(cannot|can not|can't|could not|couldn't|unable to|not able to|did not|didn't) (find|locate|see|understand|hear)\b"
-)
-DONE = re.compile(
-    r"\b(done|completed?|processed|all set|success\w*|(has|have|was|were) (now |just )?(been )?\w+ed"
-    r"|(is|are) (now|cancell?ed|exchanged|refunded|changed|updated)"
-    r"|i('ve| have)? (now |just )?(cancell?ed|exchanged|refunded|changed|updated|replaced|swapped))\b"
-    r"|^\W*(cancell?ed|exchanged|refunded|changed|updated|replaced)\b"
-)
-LATER = re.compile(r"\b(will|i'll|going to|would|shall|should|let me|can be|could be|once|if|before|until|about to)\b")
-VERBS = {
-    "cancel": r"cancel",
-    "address": r"address|chang|updat|goes to|sent to",
-    "exchange": r"exchang|replac|swap",
-    "refund": r"refund|money|return",
-}
-GENERIC = re.compile(r"\b(done|completed?|processed|all set|success\w*)\b")
-CONFIRMS = re.compile(
-    r"^(?!.*\b(what|which|where)\b).*\b(confirm|proceed|go ahead|shall i|should i|do you want|would you like|correct"
-    r"|is that (ok|okay|right|fine))\b"
-)
-PROPOSES = re.compile(r"\b(i will|i'll|i can(?!'t| not)|let me|one moment|going to)\b")
-BYE = re.compile(r"\b(good ?bye|bye)\b")
+
+def _pattern(name: str) -> str:
+    pattern: str = _SAID["patterns"][name].replace("<denied>", _SAID["patterns"]["denied"])
+    return pattern.replace("<no>", _SAID["negated"]).replace("\n", "").replace("<status>", "|".join(STATUSES))
+
+
+ASKS = re.compile(_pattern("asks"))
+REFUSES = re.compile(_pattern("refuses"))
+IDIOMS = re.compile(_pattern("idioms"))
+CLAUSES = re.compile(_pattern("clauses"))
+IF = re.compile(_pattern("if"))
+CONDITION = re.compile(_pattern("condition"))
+DENIED = re.compile(_pattern("denied"))
+UNSURE = re.compile(_pattern("unsure"))
+ANSWERED_NO = re.compile(_pattern("answered_no"))
+FAILED = re.compile(_pattern("failed"))
+LOST = re.compile(_pattern("lost"))
+DONE = re.compile(_pattern("done"))
+LATER = re.compile(_pattern("later"))
+GENERIC = re.compile(_pattern("generic"))
+CONFIRMS = re.compile(_pattern("confirms"))
+PROPOSES = re.compile(_pattern("proposes"))
+BYE = re.compile(_pattern("bye"))
 _APOSTROPHES = dict.fromkeys(map(ord, "\u2018\u2019\u02bc\uff07\u00b4`"), "'")
 NUMBER = re.compile(r"(?<![0-9])[0-9]{1,15}(?![0-9])(?:\.[0-9]{1,2})?")  # a longer one is no amount of money
 
@@ -169,19 +104,6 @@ def _is_told(amount: int, amounts: list[int]) -> bool:
     )
 
 
-class User(Protocol):
-    """A customer: opens the talk, then answers. `heard` has what they have heard about each of their requests."""
-
-    heard: list[Heard]
-
-    def opening(self) -> str:
-        """The first sentence."""
-        ...
-
-    def answer(self, text: str) -> tuple[str, bool]:
-        """The customer's reply to `text`, and whether it ends the talk."""
-
-
 class UserLostError(Exception):
     """The customer's server does not answer."""
 
@@ -197,7 +119,7 @@ class ScriptedUser:
         self._begin(0)
 
     def opening(self) -> str:
-        return GREETINGS[self._case.manner] + OPENINGS[self._request.kind]
+        return str(_SAID["greetings"][self._case.manner]) + OPENINGS[self._request.kind]
 
     def answer(self, text: str) -> tuple[str, bool]:
         text = plain(text)
@@ -345,6 +267,9 @@ class ServedUser:
         return reply.replace(GOODBYE, "").strip() or "Goodbye.", GOODBYE in reply
 
 
+User = ScriptedUser | ServedUser
+
+
 @lru_cache(maxsize=8)
 def _server(url: str, model: str) -> Any:
     """Return one client for the process, so that its limit on concurrent calls holds for all environments together."""
@@ -355,30 +280,12 @@ def _server(url: str, model: str) -> Any:
 
 def _part(of: Case) -> str:
     """Return the system prompt of a served customer."""
-    wants = "\n".join(f"- {_in_words(request)}" for request in of.requests)
-    return f"""You play a customer on the phone with the customer desk of a plant nursery. Stay in that part: speak as the
-customer, in a sentence or two, and never as the desk. You know what stands below and nothing else. Tell a fact only when you are
-asked for it, and make none up. Bring up one wish at a time, in this order. If the desk refuses a wish, ask once for an
-exception, then accept it. Believe the desk when it says that something is done. When nothing is left, say goodbye and write
-{GOODBYE}.
-
-Your name: {of.name}
-Your email: {of.email}
-Your postcode: {of.postcode}
-Your wishes:
-{wants}"""
+    wishes = "\n".join(f"- {_in_words(request)}" for request in of.requests)
+    return str(_SAID["part"].format(name=of.name, email=of.email, postcode=of.postcode, wishes=wishes))
 
 
 def _in_words(request: Request) -> str:
     item = f", the {request.item}" if request.item else ""
     product = f", for the {request.product}" if request.product else ""
     address = f", new address {request.address}" if request.address else ""
-    what = {
-        "cancel": "cancel an order",
-        "address": "have an order sent to another address",
-        "exchange": "exchange an item of an order; ask for the difference in price",
-        "refund": "get the money back for an item of an order; ask how much it is",
-        "total": "learn what an order costs in total",
-        "status": "learn the status of an order",
-    }[request.kind]
-    return f"{what} (order {request.order}{item}{product}{address})"
+    return f"{_SAID['wishes'][request.kind]} (order {request.order}{item}{product}{address})"

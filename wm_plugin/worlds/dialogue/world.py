@@ -10,52 +10,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from wm_plugin.worlds.kit.described import described
+
 LEVELS = ("standard", "hard")
 DAYS = 30  # after delivery, in which an item can come back
 
-POLICY = f"""1. Before you look at or change an order, ask for the customer's email and postcode, and compare both with
-   find_customer. The order must be theirs. If anything does not match, change nothing and say that you cannot help.
-2. Only a pending order can be cancelled, or sent to another address.
-3. An item can be exchanged or refunded until {DAYS} days after its delivery, that day included.
-4. An item is exchanged for a product of the same kind that is in stock. Tell the customer the difference in price.
-5. An item of the final sale is not refunded; it can be exchanged. Tell the customer how much they get back.
-6. What the policy forbids you do not do, whatever the customer says: tell them that it is not possible."""
-
-SCHEMA = """
-BEGIN;
-CREATE TABLE customers (id INTEGER PRIMARY KEY, name TEXT NOT NULL, email TEXT NOT NULL UNIQUE, postcode TEXT NOT NULL);
-CREATE TABLE products (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, kind TEXT NOT NULL, price INTEGER NOT NULL,
-  stock INTEGER NOT NULL);
-CREATE TABLE orders (id INTEGER PRIMARY KEY, customer_id INTEGER NOT NULL, status TEXT NOT NULL, delivered_on TEXT,
-  address TEXT NOT NULL);
-CREATE TABLE items (id INTEGER PRIMARY KEY, order_id INTEGER NOT NULL, product_id INTEGER NOT NULL, price INTEGER NOT NULL,
-  final_sale INTEGER NOT NULL, state TEXT NOT NULL);
-"""
+_NURSERY = described("dialogue/nursery.yaml")
+PRODUCTS: dict[str, list[str]] = _NURSERY["products"]
+REQUESTS: dict[str, list[str]] = _NURSERY["requests"]  # kinds, and the reasons for which the policy may forbid them
 STATUSES = ("pending", "shipped", "delivered", "cancelled")
 TABLES = ("customers", "products", "orders", "items")
-
-PRODUCTS = {
-    "shrub": "blue hydrangea, white hydrangea, dwarf lilac, witch hazel",
-    "climber": "yellow jasmine, purple clematis, evening honeysuckle, rambling rose",
-    "herb": "lemon thyme, curly parsley, broad sage, wild oregano",
-    "bulb": "parrot tulip, winter aconite, giant allium, snow crocus",
-    "pot": "terracotta pot, zinc tub, glazed bowl, hanging basket",
-    "tool": "pruning saw, border fork, dibber, bulb planter",
-}
-NAMES = "Ada Bela Carla Dana Edda Farah Goran Hana Ines Jonas Kofi Lena Milo Nadia Olga Pavel Quinn Rosa Sven Tara"
-SURNAMES = "Abend Brandt Costa Dahl Eklund Ferro Grosz Holm Ilves Jansky Kovac Lund Moreau Novak Oduya Petrov"
-STREETS = "Mill Lane, Harbour Road, Orchard Way, Chapel Street, Willow Court, Station Hill"
-TOWNS = "Bergen, Gdansk, Lyon, Porto, Turku, Zagreb"
-
-# Kinds of requests, and the reasons for which the policy may forbid them.
-REQUESTS: dict[str, tuple[str, ...]] = {
-    "cancel": ("shipped",),
-    "address": ("shipped",),
-    "exchange": ("late", "other kind", "no stock"),
-    "refund": ("late", "final sale"),
-    "total": (),
-    "status": (),
-}
 ANYONES = ("stranger", "postcode")  # the order is somebody else's; the postcode is wrong
 
 
@@ -106,11 +70,11 @@ class _Maker:
 
     def case(self, level: str) -> Case:
         rng, tables = self.rng, self.tables
-        people = zip(rng.sample(NAMES.split(), 6), rng.sample(SURNAMES.split(), 6), strict=True)
+        people = zip(*(rng.sample(_NURSERY[part].split(), 6) for part in ("names", "surnames")), strict=True)
         for i, person in enumerate(map(" ".join, people), 1):
             email = person.lower().replace(" ", rng.choice(["", ".", "_"])) + "@example.org"
             tables["customers"].append((i, person, email, str(rng.randint(10000, 99999))))
-        names = [(name.strip(), kind) for kind, several in PRODUCTS.items() for name in several.split(",")]
+        names = [(name, kind) for kind, several in PRODUCTS.items() for name in several]
         prices = rng.sample(range(250, 4000, 25), len(names))  # all different
         for i, ((name, kind), price) in enumerate(zip(names, prices, strict=True), 1):
             tables["products"].append((i, name, kind, price, rng.randint(1, 20)))
@@ -122,7 +86,7 @@ class _Maker:
         wishes = [(rng.choice(list(REQUESTS)), "")]
         if level == "hard":
             kind = rng.choice([kind for kind, traps in REQUESTS.items() if traps])
-            trap = rng.choice(REQUESTS[kind] + ANYONES)
+            trap = rng.choice([*REQUESTS[kind], *ANYONES])
             other = rng.choice([one for one in REQUESTS if one != kind])
             wishes = rng.sample([(kind, trap), (other, "")], 2)
             if trap == "postcode":  # it would forbid the other request as well
@@ -133,10 +97,8 @@ class _Maker:
     def _request(self, number: int, caller: int, kind: str, trap: str) -> Request:
         """Add an order that the request is about, and return the request."""
         rng, tables = self.rng, self.tables
-        usual = rng.choice(STATUSES[:3])
-        status = {"cancel": "pending", "address": "pending", "exchange": "delivered", "refund": "delivered"}.get(
-            kind, usual
-        )
+        needed = {"cancel": "pending", "address": "pending", "exchange": "delivered", "refund": "delivered"}
+        status = needed.get(kind, rng.choice(STATUSES[:3]))
         owner = caller % 6 + 1 if trap == "stranger" else caller
         days = rng.randint(DAYS + 1, DAYS + 20) if trap == "late" else rng.randint(1, DAYS)
         final_sale = trap == "final sale" if kind == "refund" else None
@@ -169,14 +131,14 @@ class _Maker:
             tables["items"].append((len(tables["items"]) + 1, number, product[0], product[3], int(final), "kept"))
 
     def _address(self) -> str:
-        street, town = (self.rng.choice(names.split(",")).strip() for names in (STREETS, TOWNS))
+        street, town = (self.rng.choice(_NURSERY[names]) for names in ("streets", "towns"))
         return f"{self.rng.randint(1, 99)} {street}, {town}"
 
 
 def open_database(of: Case) -> sqlite3.Connection:
     """Open a new database in memory with the case's tables; a host may use it from any thread."""
     connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-    connection.executescript(SCHEMA)
+    connection.executescript(f"BEGIN; {_NURSERY['schema']}")
     for name, rows in of.tables.items():
         connection.executemany(f"INSERT INTO {name} VALUES ({', '.join('?' * len(rows[0]))})", rows)
     connection.execute("COMMIT")

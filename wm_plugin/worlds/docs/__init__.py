@@ -7,36 +7,23 @@ rows name its version, and only that version plays them.
 
 import platform
 import random
-import zlib
 from difflib import get_close_matches
 from typing import Any
 
 from wm_plugin.errors import UserError, shown
 from wm_plugin.worlds.docs import pages as docs_pages
-from wm_plugin.worlds.docs.pages import Entry, Page
-from wm_plugin.worlds.docs.quiz import LEVELS, Question, is_right, questions
+from wm_plugin.worlds.docs.quiz import LEVELS, is_right, questions
 from wm_plugin.worlds.kit.counted import unfit
-from wm_plugin.worlds.kit.protocol import Chooser, ToolCall
-from wm_plugin.worlds.kit.reading import MAX_ARGUMENT, ReadingEnvironment, cut
-from wm_plugin.worlds.kit.rows import SPLITS as SPLITS
-from wm_plugin.worlds.kit.rows import (
-    check_count,
-    check_level,
-    draws,
-    prompt_and_budget,
-    repeated,
-    row_text,
-    split_of,
-    turn_limit,
-)
+from wm_plugin.worlds.kit.protocol import Chooser, ToolCall, script
+from wm_plugin.worlds.kit.reading import MAX_ARGUMENT, ReadingEnvironment, check_answer, cut, drawn
+from wm_plugin.worlds.kit.rows import KINDS, SPLITS, Rows, check_level, row_texts, rows_of, split_of, turn_limit
+from wm_plugin.worlds.specs import SPECS
+
+__all__ = ["INSTRUCTION", "LEVELS", "SPLITS", "DocsEnvironment", "dataset_rows", "expert", "wanderer"]
 
 MAX_TURNS = 12
 MAX_QUERIES, MAX_FOUND = 3, 5  # of one search, and of one query
-INSTRUCTION = """Answer a question about Python's standard library with {turns}.
-search_docs searches the documentation, scan_page says how long a module's page is and which lines have some words, open_lines
-shows lines of a page, and finish takes the answer, as short as can be, and ends the task.
-
-Question: """
+INSTRUCTION = SPECS["docs"].instruction
 
 
 class DocsEnvironment(ReadingEnvironment):
@@ -50,9 +37,8 @@ class DocsEnvironment(ReadingEnvironment):
         self, answer: str, python: str, page: str = "", entry: str = "", max_turns: int | None = None, **_: Any
     ) -> str:
         """Begin a question whose answer is `answer`; `page` and `entry` are its place, for the expert."""
-        page, entry = row_text(page, "page", "docs"), row_text(entry, "entry", "docs")
-        if not isinstance(answer, str) or is_right("", answer):
-            raise UserError("docs' column `answer` needs a text, and not of quotes or dots alone")
+        page, entry = row_texts("docs", page=page, entry=entry)
+        check_answer(answer, is_right, "docs'")
         if not isinstance(python, str) or python != platform.python_version():
             raise UserError(
                 f"docs' row is of Python {shown(python).strip(repr(''))}, whose documentation differs from that of "
@@ -75,15 +61,10 @@ class DocsEnvironment(ReadingEnvironment):
         """
         if refusal := self._take_turn(MAX_ARGUMENT, queries=queries):
             return refusal
-        searches = [query for query in (" ".join(line.split()) for line in queries.splitlines()) if query]
+        searches = [" ".join(line.split()) for line in queries.splitlines() if line.strip()]
         if not 0 < len(searches) <= MAX_QUERIES:
             return self._refuse(f"write 1 to {MAX_QUERIES} queries, one a line")
-        blocks = []
-        for query in searches:
-            hits = [docs_pages.entries()[place] for place in docs_pages.index().search(query, MAX_FOUND)]
-            blocks.append("\n".join([f"# {cut(query)}", *(map(_hit, hits) if hits else ["nothing found"])]))
-        self._note(any("nothing found" not in block for block in blocks), "search_docs", *searches)
-        return self._observe("\n".join(blocks))
+        return self._results("search_docs", searches, _found)
 
     def scan_page(self, page: str, words: str = "") -> str:
         """Say how long a page is, and show its headings or the lines that have certain words.
@@ -106,8 +87,7 @@ class DocsEnvironment(ReadingEnvironment):
             hits = [number for number, line in folded if any(word in line for word in alternatives)]
         else:
             hits = [entry.line for entry in docs_pages.pages()[page.strip()].entries]
-        self._note(bool(hits), "scan_page", page.strip(), *alternatives)
-        return self._observe("\n".join([f"{page.strip()}: {len(lines)} lines", *self._hits(lines, hits)]))
+        return self._hits(f"{page.strip()}: {len(lines)} lines", lines, hits, page.strip(), *alternatives)
 
     def open_lines(self, page: str, lines: str = "") -> str:
         """Show lines of a page.
@@ -121,10 +101,8 @@ class DocsEnvironment(ReadingEnvironment):
         """
         if refusal := self._take_turn(MAX_ARGUMENT, lines=lines):
             return refusal
-        page_lines = self._lines(page)
-        if isinstance(page_lines, str):
-            return self._refuse(page_lines)
-        return self._open(page.strip(), page_lines, lines)
+        found = self._lines(page)
+        return self._refuse(found) if isinstance(found, str) else self._open(page.strip(), found, lines)
 
     def finish(self, answer: str) -> str:
         """Give the answer. This ends the task.
@@ -149,8 +127,9 @@ class DocsEnvironment(ReadingEnvironment):
         return f"there is no such page; there is {near[0]}"
 
 
-def _hit(entry: Entry) -> str:
-    return cut(f"{entry.page}:{entry.line} {entry.kind} {entry.name}: {entry.summary}")
+def _found(query: str) -> list[str]:
+    hits = [docs_pages.entries()[place] for place in docs_pages.index().search(query, MAX_FOUND)]
+    return [cut(f"{hit.page}:{hit.line} {hit.kind} {hit.name}: {hit.summary}") for hit in hits]
 
 
 def dataset_rows(
@@ -160,7 +139,7 @@ def dataset_rows(
     level: str = "standard",
     split: str | None = None,
     max_turns: int = MAX_TURNS,
-) -> list[dict[str, Any]]:
+) -> Rows:
     """Make rows with the columns `prompt`, `answer`, `page`, `entry`, `python` and `level`.
 
     standard asks for the name of an entry by the module and the summary of the entry; hard-1 for both names by the summary alone;
@@ -173,41 +152,29 @@ def dataset_rows(
     """
     check_level(level, LEVELS, "documentation")
     part = split_of(split, held_out, "documentation")
-    all_of = questions(level, part == "unseen")
-    if part != "unseen":
-        all_of = [question for question in all_of if _is_kept_back(question) == (part == "seen")]
-    if part != "train":
-        kind = "held-out" if part == "unseen" else part
-        check_count(count, len(all_of), f"docs has {{}} {kind} questions of level {level}")
-    rows = []
-    for question in repeated(draws(seed, part), all_of, count):
-        prompt, more = prompt_and_budget(INSTRUCTION, max_turns, MAX_TURNS, "tool call", question.text)
+    there_are = f"docs has {{}} {KINDS[part]} questions of level {level}"
+    about = None if part == "unseen" else lambda question: f"{question.entry.page} {question.entry.name}"
+    tasks = []
+    for question in drawn(count, seed, part, questions(level, part == "unseen"), there_are, about):
         place = {"page": question.entry.page, "entry": question.entry.name, "python": platform.python_version()}
-        rows.append({"prompt": prompt, "answer": question.answer, **place, "level": level, **more})
-    return rows
-
-
-def _is_kept_back(question: Question) -> bool:
-    """Return whether a question about a package for training is for the split seen: by its entry, the same on every level."""
-    return zlib.crc32(f"{question.entry.page} {question.entry.name}".encode()) % 10 == 0
+        tasks.append({"words": {"task": question.text}, "answer": question.answer, **place, "level": level})
+    return rows_of(INSTRUCTION, tasks, max_turns, MAX_TURNS, "tool call")
 
 
 def expert() -> Chooser:
     """Return a policy that searches for the row's entry, scans its page, opens it and answers."""
 
-    def choose(environment: DocsEnvironment) -> ToolCall | None:
-        page: Page = docs_pages.pages()[environment._page]
+    def calls(environment: DocsEnvironment) -> list[ToolCall]:
+        page = docs_pages.pages()[environment._page]
         entry = next(entry for entry in page.entries if entry.name == environment._entry)
-        calls: list[ToolCall] = [
+        return [
             ("search_docs", {"queries": entry.summary}),
             ("scan_page", {"page": entry.page, "words": f"{entry.kind} {entry.name}"}),
             ("open_lines", {"page": entry.page, "lines": f"{entry.line}-{entry.line + 8}"}),
+            ("finish", {"answer": environment._answer}),
         ]
-        if environment.turns < len(calls):
-            return calls[environment.turns]
-        return "finish", {"answer": environment._answer}
 
-    return choose
+    return script(calls)
 
 
 def wanderer(rng: random.Random) -> Chooser:

@@ -10,24 +10,31 @@ from typing import Any
 
 from wm_plugin.hosting.world import not_a_tool
 from wm_plugin.worlds.fictional.pages import page_of, title_of
-from wm_plugin.worlds.fictional.questions import LEVELS as LEVELS
+from wm_plugin.worlds.fictional.questions import LEVELS
 from wm_plugin.worlds.fictional.score import MAX_TABLE, NoTableError, Score, read, score, written
 from wm_plugin.worlds.fictional.spec import SHIPPED, column_of, load
 from wm_plugin.worlds.fictional.world import World, world_of
 from wm_plugin.worlds.kit.counted import CountedEnvironment
 from wm_plugin.worlds.kit.protocol import Chooser, ToolCall
-from wm_plugin.worlds.kit.rows import check_level, prompt_and_budget, row_number, row_text, turn_limit, world_seed
+from wm_plugin.worlds.kit.rows import (
+    Rows,
+    check_level,
+    draws,
+    row_number,
+    row_texts,
+    rows_of,
+    turn_limit,
+    world_seed,
+)
+from wm_plugin.worlds.specs import SPECS as WORLDS
+
+__all__ = ["INSTRUCTION", "LEVELS", "FictionalEnvironment", "dataset_rows", "expert", "wanderer"]
 
 MAX_TURNS = {"standard": 30, "hard-1": 40, "hard-2": 60}  # by level
 MAX_ARGUMENT = 1000  # characters of a query or a page's number
 QUESTIONS = 8  # of a world, in rows: worlds take longer to make than questions
 _MOST_QUESTIONS = 10_000  # of a world
-INSTRUCTION = """Answer a question about {setting} with {turns}.
-search finds pages: each result has the page's number in brackets, its title and a line that says what it states. open_page shows
-a page by its number. answer takes a Markdown table and ends the task: a header with the columns that are asked for, and one line
-for each row. Write days as 2031-05-04, and values as the pages have them. Every cell and every row counts.
-
-Question: """
+INSTRUCTION = WORLDS["fictional"].instruction
 
 
 class FictionalEnvironment(CountedEnvironment):
@@ -57,12 +64,13 @@ class FictionalEnvironment(CountedEnvironment):
             world_seed: the world follows from it and `spec`.
             question: its number; the question follows from it, `level` and the world.
         """
-        text, level = row_text(spec, "spec", "fictional"), row_text(level, "level", "fictional") or "standard"
+        spec, level = row_texts("fictional", spec=spec, level=level)
+        level = level or "standard"
         check_level(level, LEVELS, "fictional world")
         seed = row_number(world_seed, "world_seed", "fictional")
         number = row_number(question, "question", "fictional", _MOST_QUESTIONS)
         limit = turn_limit(max_turns, MAX_TURNS[level])
-        self._world = world_of(text, seed)
+        self._world = world_of(spec, seed)
         self._question, self._table = self._world.question(level, number)
         self._results = self._world.search
         self._begin()
@@ -164,7 +172,7 @@ def dataset_rows(
     level: str = "standard",
     spec: str | None = None,
     max_turns: int | None = None,
-) -> list[dict[str, Any]]:
+) -> Rows:
     """Make rows with the columns `prompt`, `spec`, `world_seed`, `question` and `level`.
 
     standard asks for the rows that are related to one, with attributes of both pages; hard-1 with a condition and a column more;
@@ -176,9 +184,9 @@ def dataset_rows(
         max_turns: tool calls of an episode, at most, and no more than the level has.
     """
     check_level(level, LEVELS, "fictional world")
-    rng = random.Random(seed * 2 + held_out)
+    rng = draws(seed, held_out)
     own = None if spec is None else column_of(load(spec), spec)
-    rows: list[dict[str, Any]] = []
+    rows: Rows = []
     while len(rows) < count:
         number = world_seed(rng, held_out)
         chosen = rng.choice(SHIPPED) if own is None else own
@@ -192,9 +200,9 @@ def row_of(world: World, spec: str, level: str, number: int, max_turns: int | No
     question, _ = world.question(level, number)
     usual = MAX_TURNS[level]
     turns = usual if max_turns is None else min(max_turns, usual)
-    instruction = INSTRUCTION.replace("{setting}", world.tables.spec.setting)
-    prompt, more = prompt_and_budget(instruction, turns, usual, "tool call", question.text(world.tables))
-    return {"prompt": prompt, "spec": spec, "world_seed": world.seed, "question": number, "level": level, **more}
+    words = {"setting": world.tables.spec.setting, "task": question.text(world.tables)}
+    task = {"words": words, "spec": spec, "world_seed": world.seed, "question": number, "level": level}
+    return rows_of(INSTRUCTION, [task], turns, usual, "tool call")[0]
 
 
 def pages_of(environment: FictionalEnvironment) -> list[tuple[str, str]]:

@@ -9,7 +9,6 @@
 * Names are new: none is a word of the specification or of a document, and each occurs once.
 """
 
-import datetime
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -52,10 +51,7 @@ def unreal(tables: Tables) -> Iterator[str]:
         rows, wrong = tables.rows[name], False
         for column, attribute in entity.attributes.items():
             for row in rows:
-                problem = _value_problem(row[column], attribute)
-                if not problem and attribute.not_before is not None:
-                    problem = _order_problem(tables, name, row, column)
-                if problem:
+                if problem := _value_problem(row[column], attribute) or _order_problem(tables, name, row, column):
                     wrong = True
                     yield f"{name}.{column}: {row[column]!r} {problem}"
         for column, attribute in entity.attributes.items():
@@ -80,15 +76,12 @@ def known_names(tables: Tables) -> Iterator[str]:
 def _value_problem(value: Value, attribute: Attribute) -> str:
     if attribute.type == "category":
         return "" if value in attribute.values else "is none of its values"
-    if attribute.type == "integer":
-        if type(value) is not int:
-            return "is no whole number"
-        number = value
-    else:
-        try:
-            number = datetime.date.fromisoformat(str(value)).toordinal()
-        except ValueError:
-            return "is no day"
+    if (type(value) is int) != (attribute.type == "integer"):
+        return "is no whole number" if attribute.type == "integer" else "is no day"
+    try:
+        number = as_number(value)
+    except ValueError:
+        return "is no day"
     low, high = ordinal(attribute.low), ordinal(attribute.high)
     if not low <= number <= high or (number - low) % attribute.step:
         return f"is not between {attribute.low} and {attribute.high} in steps of {attribute.step}"
@@ -97,12 +90,13 @@ def _value_problem(value: Value, attribute: Attribute) -> str:
 
 def _order_problem(tables: Tables, name: str, row: Row, column: str) -> str:
     attribute = tables.spec.entities[name].attributes[column]
-    other, _, bound = str(attribute.not_before).partition(".")
-    least = tables.of(name, row, other)[bound]
-    possible = tables.spec.entities[other].attributes[bound].high
-    if ordinal(attribute.high) < ordinal(possible):  # the ranges do not allow it
+    if attribute.not_before is None:
         return ""
-    return "" if row[column] >= least else f"is less than {least}, its {attribute.not_before}"  # type: ignore[operator]
+    other, _, bound = attribute.not_before.partition(".")
+    least, possible = tables.of(name, row, other)[bound], tables.spec.entities[other].attributes[bound].high
+    if ordinal(attribute.high) < ordinal(possible) or as_number(row[column]) >= as_number(least):
+        return ""  # in the first case the ranges do not allow it
+    return f"is less than {least}, its {attribute.not_before}"
 
 
 def _rises(rows: Sequence[Row], first: str, second: str) -> bool:

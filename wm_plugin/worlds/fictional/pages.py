@@ -76,18 +76,19 @@ def _all(tables: Tables, rng: random.Random) -> Iterator[tuple[str, str, tuple[L
     spec = tables.spec
     for name, entity in spec.entities.items():
         columns = [*entity.relations, *entity.attributes]
-        by_page = {page: [one for one in columns if page_of(entity, one) == page] for page in ("profile", "record")}
         for row in tables.rows[name]:
+            facts: dict[str, list[Line]] = {"profile": [], "record": []}
+            for column in columns:
+                page = page_of(entity, column)
+                facts[page].append(_line(tables, name, row, column, page))
             first = Line(f"A page about {row['name']}, one of the {entity.plural}.")
-            more = (Line(f"See also the {entity.record}."),) if by_page["record"] else ()
-            facts = tuple(_sentence(tables, name, row, column) for column in by_page["profile"])
-            yield title_of(entity, row, "profile"), "profile", (first, *facts, *more)
-            if by_page["record"]:
-                facts = tuple(_entry(tables, name, row, column) for column in by_page["record"])
-                yield title_of(entity, row, "record"), "record", facts
+            more = [Line(f"See also the {entity.record}.")] if facts["record"] else []
+            yield title_of(entity, row, "profile"), "profile", (first, *facts["profile"], *more)
+            if facts["record"]:
+                yield title_of(entity, row, "record"), "record", tuple(facts["record"])
             if columns and rng.random() < _NOTES:
                 asked = Line(f"Somebody asked about {row['name']}.")
-                yield f"A note on {row['name']}", "note", (asked, _sentence(tables, name, row, rng.choice(columns)))
+                yield f"A note on {row['name']}", "note", (asked, _line(tables, name, row, rng.choice(columns)))
         if not entity.relations:
             lines = tuple(Line(f"- {row['name']}") for row in tables.rows[name])
             yield f"All {entity.plural}", "list", (Line(f"The {entity.plural} by name:"), *lines)
@@ -123,16 +124,12 @@ def label_of(entity: Entity, column: str) -> str:
     return entity.relations[column] if column in entity.relations else entity.attributes[column].label
 
 
-def _sentence(tables: Tables, name: str, row: Row, column: str) -> Line:
-    beginning = f"The {label_of(tables.spec.entities[name], column)} of {row['name']} is"
+def _line(tables: Tables, name: str, row: Row, column: str, page: str = "profile") -> Line:
+    """State a fact as a sentence of a profile, or as an entry of a record."""
+    label, dot = label_of(tables.spec.entities[name], column), "." if page == "profile" else ""
+    beginning = f"The {label} of {row['name']} is" if page == "profile" else f"{label}:"
     value = stated(tables, name, row, column)
-    return Line(f"{beginning} {value}.", f"{beginning} {HIDDEN}", (name, int(row["id"]), column))
-
-
-def _entry(tables: Tables, name: str, row: Row, column: str) -> Line:
-    label = label_of(tables.spec.entities[name], column)
-    value = stated(tables, name, row, column)
-    return Line(f"{label}: {value}", f"{label}: {HIDDEN}", (name, int(row["id"]), column))
+    return Line(f"{beginning} {value}{dot}", f"{beginning} {HIDDEN}", (name, int(row["id"]), column))
 
 
 Known = tuple[Mapping[str, Fact], Mapping[tuple[str, str], Fact]]
@@ -143,12 +140,10 @@ def known(tables: Tables) -> Known:
     subjects: dict[str, Fact] = {}
     entries: dict[tuple[str, str], Fact] = {}
     for name, entity in tables.spec.entities.items():
-        labels = {column: label_of(entity, column) for column in (*entity.relations, *entity.attributes)}
         for row in tables.rows[name]:
-            for column, label in labels.items():
-                fact = (name, int(row["id"]), column)
-                subjects[f"The {label} of {row['name']}"] = fact
-                entries[str(row["name"]), label] = fact
+            for column in (*entity.relations, *entity.attributes):
+                fact, label = (name, int(row["id"]), column), label_of(entity, column)
+                subjects[f"The {label} of {row['name']}"] = entries[str(row["name"]), label] = fact
     return subjects, entries
 
 

@@ -93,10 +93,6 @@ class Question:
         statement = f"SELECT {', '.join(wanted)} FROM {quoted(self.path[0])} AS t0 {' '.join(joins)}"
         return f'{statement} WHERE {" AND ".join(where)} ORDER BY t0."name"', parameters
 
-    def by_sql(self, connection: sqlite3.Connection) -> list[tuple[Value, ...]]:
-        """Return the rows that SQLite finds."""
-        return [tuple(row) for row in connection.execute(*self.sql())]
-
     def chosen(self, tables: Tables) -> list[dict[str, Row]]:
         """Find the rows of all entities of the path, for each row of the answer, from the given row downwards."""
         found = [{self.path[-1]: tables.rows[self.path[-1]][self.given - 1]}]
@@ -105,42 +101,36 @@ class Question:
         kept = [one for one in found if self.condition is None or self.condition.holds(one[self.path[0]])]
         return sorted(kept, key=lambda one: str(one[self.path[0]]["name"]))
 
-    def by_hand(self, tables: Tables) -> list[tuple[Value, ...]]:
-        """Return the rows that the tables have, without SQL."""
-        return [
-            (one[self.path[0]]["name"], *(one[name][column] for name, column in self.columns))
-            for one in self.chosen(tables)
-        ]
-
     def answer(self, tables: Tables, connection: sqlite3.Connection) -> Table:
         """Return the right table, which both queries find."""
-        found = self.by_sql(connection)
-        if sorted(map(repr, found)) != sorted(map(repr, self.by_hand(tables))):
+        chosen, key = self.chosen(tables), (self.path[0], "name")
+        by_hand = [tuple(one[name][column] for name, column in (key, *self.columns)) for one in chosen]
+        if sorted(map(repr, connection.execute(*self.sql()))) != sorted(map(repr, by_hand)):
             raise UserError("fictional: two queries find different answers to a question; report it with the row")
-        rows = []
-        for one in self.chosen(tables):
-            cells = [stated(tables, name, one[name], column) for name, column in self.columns]
-            rows.append((str(one[self.path[0]]["name"]), *cells))
+        rows = [
+            (
+                str(one[self.path[0]]["name"]),
+                *(stated(tables, name, one[name], column) for name, column in self.columns),
+            )
+            for one in chosen
+        ]
         return Table(self.header(tables), tuple(rows))
 
 
 def paths(tables: Tables, length: int) -> list[tuple[str, ...]]:
     """Return the paths over `length` relations whose first entity has attributes on both of its pages."""
     entities = tables.spec.entities
+    found = [(name,) for name, entity in entities.items() if len({one.page for one in entity.attributes.values()}) == 2]
+    return [path for start in found for path in onwards(tables, start, length)]
 
-    def onwards(path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-        if len(path) == length + 1:
-            yield path
-            return
-        for other in entities[path[-1]].relations:
-            yield from onwards((*path, other))
 
-    return [
-        path
-        for name, entity in entities.items()
-        if len({page_of(entity, column) for column in entity.attributes}) == 2
-        for path in onwards((name,))
-    ]
+def onwards(tables: Tables, path: tuple[str, ...], length: int) -> Iterator[tuple[str, ...]]:
+    """Yield the paths that go on over `length` relations upwards."""
+    if length == 0:
+        yield path
+        return
+    for other in tables.spec.entities[path[-1]].relations:
+        yield from onwards(tables, (*path, other), length - 1)
 
 
 def drawn(tables: Tables, level: str, rng: random.Random) -> Question | None:

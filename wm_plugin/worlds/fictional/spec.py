@@ -22,17 +22,17 @@ the others and the rules are ours.
 """
 
 import datetime
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
-from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.untrusted import loads
+from wm_plugin.worlds.kit.described import described
 
 STRATEGIES = {
     "time-shifted": "every date lies after `known_until`, the day until which models may know the world",
@@ -41,10 +41,10 @@ STRATEGIES = {
     "grounded": "every range of numbers or dates is stated by one of the documents",
 }
 RESERVED = ("id", "name")  # columns of every table
-LARGEST = 1 << 16  # bytes of a specification
+LARGEST = 1 << 16  # of a specification: characters of a file, bytes of a column
 ROWS = (50, 1000)  # of a world; the paper's have 300 to 500
 _MOST_ENTITIES, _MOST_ATTRIBUTES, _MOST_DOCUMENTS = 8, 12, 40
-_LONGEST = {"label": 60, "setting": 200, "document": 4000}  # characters
+_LABEL, _SETTING, _DOCUMENT = 60, 200, 4000  # characters
 _MARKS = ("|", "<", ">", "{", "}", "[", "]", "`")  # of tables, tags and templates
 SHIPPED = ("bells", "handsets", "observatories", "workshops")
 
@@ -55,7 +55,7 @@ def _word(text: str) -> str:
     return text
 
 
-def _line(text: str, most: int = _LONGEST["label"]) -> str:
+def _line(text: str, most: int = _LABEL) -> str:
     text = " ".join(text.split())
     if not text or len(text) > most or not text.isprintable() or any(mark in text for mark in _MARKS):
         raise ValueError(f"{shown(text)}: write one line of 1 to {most} characters, without {' '.join(_MARKS)}")
@@ -72,11 +72,21 @@ def _label(text: str) -> str:
 Word = Annotated[str, AfterValidator(_word)]
 Label = Annotated[str, AfterValidator(_label)]
 Title = Annotated[str, AfterValidator(_line)]
-Setting = Annotated[str, AfterValidator(lambda text: _line(text, _LONGEST["setting"]))]
+Setting = Annotated[str, AfterValidator(lambda text: _line(text, _SETTING))]
 
 
 class _Strict(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        for problem in self._problems():
+            raise ValueError(problem)
+        return self
+
+    def _problems(self) -> Iterator[str]:
+        """Yield what is wrong; only the first is looked at."""
+        yield from ()
 
 
 class Attribute(_Strict):
@@ -105,29 +115,23 @@ class Attribute(_Strict):
     not_before: str | None = None
     document: Title | None = None
 
-    @model_validator(mode="after")
-    def _whole(self) -> "Attribute":
+    def _problems(self) -> Iterator[str]:
+        low, high = self.low, self.high
         if self.type == "category":
             if not 2 <= len(set(self.values)) == len(self.values) <= 40:
-                raise ValueError(f"{self.label}: a category needs 2 to 40 values, each once")
-            if self.low is not None or self.high is not None or self.follows or self.not_before or self.document:
-                raise ValueError(f"{self.label}: a category has values, and no range")
-            return self
-        kind = int if self.type == "integer" else datetime.date
-        for bound in (self.low, self.high):
-            if type(bound) is not kind:
-                raise ValueError(
-                    f"{self.label}: write from and to, each {'a whole number' if kind is int else 'a day'}"
-                )
-        assert self.low is not None
-        assert self.high is not None
-        if not self.low < self.high:  # type: ignore[operator]
-            raise ValueError(f"{self.label}: from must be less than to")
-        if isinstance(self.low, int) and max(abs(self.low), abs(int(self.high))) > 10**12:  # type: ignore[arg-type]
-            raise ValueError(f"{self.label}: write numbers of at most 12 digits")
+                yield f"{self.label}: a category needs 2 to 40 values, each once"
+            if low is not None or high is not None or self.follows or self.not_before or self.document:
+                yield f"{self.label}: a category has values, and no range"
+            return
+        kind, what = (int, "a whole number") if self.type == "integer" else (datetime.date, "a day")
+        if type(low) is not kind or type(high) is not kind:
+            yield f"{self.label}: write from and to, each {what}"
+        if not low < high:  # type: ignore[operator]
+            yield f"{self.label}: from must be less than to"
+        if isinstance(low, int) and isinstance(high, int) and max(abs(low), abs(high)) > 10**12:
+            yield f"{self.label}: write numbers of at most 12 digits"
         if self.values:
-            raise ValueError(f"{self.label}: only a category has values")
-        return self
+            yield f"{self.label}: only a category has values"
 
 
 class Entity(_Strict):
@@ -150,7 +154,7 @@ class Document(_Strict):
     """A page about the subject as such, written by hand, which all worlds of the specification have."""
 
     title: Title
-    text: Annotated[str, Field(min_length=1, max_length=_LONGEST["document"])]
+    text: Annotated[str, Field(min_length=1, max_length=_DOCUMENT)]
 
 
 class Spec(_Strict):
@@ -168,56 +172,50 @@ class Spec(_Strict):
         """The rows of all tables."""
         return sum(entity.count for entity in self.entities.values())
 
-    @model_validator(mode="after")
-    def _whole(self) -> "Spec":
+    def _problems(self) -> Iterator[str]:
         if not 1 <= len(self.entities) <= _MOST_ENTITIES or len(self.documents) > _MOST_DOCUMENTS:
-            raise ValueError(f"write 1 to {_MOST_ENTITIES} entities and at most {_MOST_DOCUMENTS} documents")
+            yield f"write 1 to {_MOST_ENTITIES} entities and at most {_MOST_DOCUMENTS} documents"
         if not ROWS[0] <= self.rows <= ROWS[1]:
-            raise ValueError(f"the counts of the entities make {self.rows} rows; write {ROWS[0]} to {ROWS[1]}")
-        earlier: set[str] = set()
-        for name, entity in self.entities.items():
-            self._check(name, entity, earlier)
-            earlier.add(name)
+            yield f"the counts of the entities make {self.rows} rows; write {ROWS[0]} to {ROWS[1]}"
+        for place, (name, entity) in enumerate(self.entities.items()):
+            yield from self._problems_of(name, entity, list(self.entities)[:place])
         for words in ("singular", "plural"):
-            said = [getattr(entity, words) for entity in self.entities.values()]
-            if len(set(said)) < len(said):
-                raise ValueError(f"two entities have the same {words}")
+            if not _differ(getattr(entity, words) for entity in self.entities.values()):
+                yield f"two entities have the same {words}"
         if problem := broken_rule(self):
-            raise ValueError(problem)
-        return self
+            yield problem
 
-    def _check(self, name: str, entity: Entity, earlier: set[str]) -> None:
-        columns = [*RESERVED, *entity.relations, *entity.attributes]
-        if len(set(columns)) < len(columns):
-            raise ValueError(f"{name}: a column's name is taken: {', '.join(RESERVED)}, a relation's or an attribute's")
+    def _problems_of(self, name: str, entity: Entity, earlier: list[str]) -> Iterator[str]:
+        if not _differ([*RESERVED, *entity.relations, *entity.attributes]):
+            yield f"{name}: a column's name is taken: {', '.join(RESERVED)}, a relation's or an attribute's"
         if len(entity.attributes) > _MOST_ATTRIBUTES:
-            raise ValueError(f"{name}: write at most {_MOST_ATTRIBUTES} attributes")
-        labels = [*entity.relations.values(), *(attribute.label for attribute in entity.attributes.values())]
-        if len(set(labels)) < len(labels):
-            raise ValueError(f"{name}: two labels are the same")
+            yield f"{name}: write at most {_MOST_ATTRIBUTES} attributes"
+        if not _differ([*entity.relations.values(), *(attribute.label for attribute in entity.attributes.values())]):
+            yield f"{name}: two labels are the same"
         for other in entity.relations:
             if other not in earlier:
-                raise ValueError(f"{name}: relations: {other} is no entity above it{nearest(other, earlier)}")
+                yield f"{name}: relations: {other} is no entity above it{nearest(other, earlier)}"
         numbers: list[str] = []
-        titles = {document.title for document in self.documents}
+        titles = [document.title for document in self.documents]
         for column, attribute in entity.attributes.items():
-            if attribute.follows is not None and attribute.follows not in numbers:
-                hint = nearest(attribute.follows, numbers)
-                raise ValueError(f"{name}.{column}: follows {attribute.follows}, no number or date above it{hint}")
+            where, follows, document = f"{name}.{column}", attribute.follows, attribute.document
+            if follows is not None and follows not in numbers:
+                yield f"{where}: follows {follows}, no number or date above it{nearest(follows, numbers)}"
+            if document is not None and document not in titles:
+                yield f"{where}: there is no document {document!r}{nearest(document, titles)}"
             if attribute.not_before is not None:
-                self._check_bound(f"{name}.{column}", entity, attribute)
-            if attribute.document is not None and attribute.document not in titles:
-                hint = nearest(attribute.document, titles)
-                raise ValueError(f"{name}.{column}: there is no document {attribute.document!r}{hint}")
+                other, _, bound = attribute.not_before.partition(".")
+                if other not in entity.relations or bound not in self.entities[other].attributes:
+                    yield f"{where}: not_before is {attribute.not_before}; write RELATION.ATTRIBUTE"
+                if self.entities[other].attributes[bound].type != attribute.type:
+                    yield f"{where}: not_before {attribute.not_before}, which has another type"
             if attribute.type != "category":
                 numbers.append(column)
 
-    def _check_bound(self, where: str, entity: Entity, attribute: Attribute) -> None:
-        other, _, column = (attribute.not_before or "").partition(".")
-        if other not in entity.relations or column not in self.entities[other].attributes:
-            raise ValueError(f"{where}: not_before is {attribute.not_before}; write RELATION.ATTRIBUTE")
-        if self.entities[other].attributes[column].type != attribute.type:
-            raise ValueError(f"{where}: not_before {attribute.not_before}, which has another type")
+
+def _differ(texts: Iterable[str]) -> bool:
+    texts = list(texts)
+    return len(set(texts)) == len(texts)
 
 
 def broken_rule(spec: Spec) -> str:
@@ -232,17 +230,15 @@ def broken_rule(spec: Spec) -> str:
         fits = largest.count >= 0.6 * spec.rows and len(largest.attributes) >= 5
         return "" if fits else f"{rule}; {largest.plural} have {largest.count} of {spec.rows} rows"
     if spec.strategy == "grounded":
-        texts = {document.title: f" {_numbers(document.text)} " for document in spec.documents}
+        # words without the signs around them and without commas in numbers
+        texts = {
+            document.title: {word.strip(".,;:()").replace(",", "") for word in document.text.split()}
+            for document in spec.documents
+        }
         for one in ranged:
-            text = texts.get(one.document or "", "")
-            if any(f" {bound} " not in text for bound in (one.low, one.high)):
+            if not {str(one.low), str(one.high)} <= texts.get(one.document or "", set()):
                 return f"{rule}; the document of {one.label!r} does not state {one.low} and {one.high}"
     return ""
-
-
-def _numbers(text: str) -> str:
-    """Return the words of a text without the signs around them and without commas in numbers."""
-    return " ".join(word.strip(".,;:()").replace(",", "") for word in text.split())
 
 
 def load(name_or_path: str) -> Spec:
@@ -254,19 +250,21 @@ def load(name_or_path: str) -> Spec:
         raise UserError(f"there is no specification {shown(name_or_path)}{hint}")
     path = Path(name_or_path)
     try:
-        if path.stat().st_size > LARGEST:
-            raise UserError(f"{path}: a specification has at most {LARGEST:,} bytes")
         text = path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
-    return _of_yaml(text, str(path))
+        if len(text) > LARGEST:  # it becomes a column of each row
+            raise UserError(f"{path}: a specification has at most {LARGEST:,} characters")
+        values = yaml.safe_load(text)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror or error})") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # also of a date or a number
+        raise UserError(f"{path}: not YAML: {' '.join(str(error).split())[:200]}") from None
+    return made_of(values, str(path))
 
 
 @lru_cache
 def shipped(name: str) -> Spec:
     """Return a specification of this package."""
-    source = resources.files(__package__) / f"{name}.yaml"
-    return _of_yaml(source.read_text(encoding="utf-8"), name)
+    return made_of(described(f"fictional/{name}.yaml"), name)
 
 
 @lru_cache(64)
@@ -295,18 +293,9 @@ def made_of(values: Any, where: str) -> Spec:
         return Spec.model_validate(dict(values))
     except ValidationError as error:
         first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
-        place = ".".join(str(part) for part in first["loc"] if part != "[key]")
+        place = ".".join(str(part) for part in first["loc"] if part != "[key]")[:100]
         message = first["msg"].removeprefix("Value error, ")
         if first["type"] == "extra_forbidden":
             message = "there is no such setting"
-        raise UserError(
-            f"{where}: {' '.join(f'{place[:100]}: {message}'.split())[:400]}".replace(": : ", ": ")
-        ) from None
-
-
-def _of_yaml(text: str, where: str) -> Spec:
-    try:
-        values = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # also of a date or a number
-        raise UserError(f"{where}: not YAML: {' '.join(str(error).split())[:200]}") from None
-    return made_of(values, where)
+        parts = " ".join(": ".join(filter(None, (place, message))).split())
+        raise UserError(f"{where}: {parts[:400]}") from None

@@ -11,27 +11,21 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-
 from wm_plugin.errors import UserError
 from wm_plugin.untrusted import loads
 from wm_plugin.worlds.forth import machine as forth_machine
 from wm_plugin.worlds.forth.machine import LostError
 from wm_plugin.worlds.kit.counted import CountedEnvironment
+from wm_plugin.worlds.kit.described import described
 from wm_plugin.worlds.kit.protocol import Chooser, ToolCall
-from wm_plugin.worlds.kit.rows import check_count, check_level, prompt_and_budget, repeated, turn_limit, unknown
+from wm_plugin.worlds.kit.rows import Rows, check_count, check_level, draws, repeated, rows_of, turn_limit, unknown
+from wm_plugin.worlds.specs import SPECS
 
 MAX_TURNS = 12
 MAX_CODE, MAX_QUERY = 10_000, 200  # characters
 HELD_OUT = "6"  # the held-out level
 LEVELS = ("standard", "0", "1", "2", "3", "4", "5", HELD_OUT)  # standard: all levels of a split
-INSTRUCTION = """Write a word in Forth (gforth) in {turns}, each of them a tool call.
-submit_code takes all of your code and shows what the compiler says; the code that you submit last counts. run_code runs it
-together with a line of Forth of yours, such as `3 square .`, and shows what is printed. lookup_doc shows what the glossary says
-about a word, or searches it. Hidden tests decide; they call the word several times in one session, and nothing may be left on
-the stack but what the task says.
-
-Task: """
+INSTRUCTION = SPECS["forth"].instruction
 
 
 class Problem(NamedTuple):
@@ -168,11 +162,9 @@ class ForthEnvironment(CountedEnvironment):
 @cache
 def problems() -> dict[str, Problem]:
     """Return all problems by name, lower levels first."""
-    folder = Path(__file__).parent
-    entries = yaml.safe_load((folder / "problems.yaml").read_text())
-    entries += map(loads, (folder / "generated.jsonl").read_text().splitlines())
+    generated = Path(__file__).with_name("generated.jsonl").read_text().splitlines()
     found = []
-    for entry in entries:
+    for entry in [*described("forth/problems.yaml"), *map(loads, generated)]:
         pairs = {"example": tuple(entry["example"]), "tests": [(line, printed) for line, printed in entry["tests"]]}
         found.append(Problem(**entry | pairs | {"level": str(entry["level"])}))
     return {problem.name: problem for problem in sorted(found, key=lambda problem: problem.level)}
@@ -180,7 +172,7 @@ def problems() -> dict[str, Problem]:
 
 def dataset_rows(
     count: int, seed: int = 0, held_out: bool = False, level: str = "standard", max_turns: int = MAX_TURNS
-) -> list[dict[str, Any]]:
+) -> Rows:
     """Make rows with the columns `prompt`, `problem` and `level`.
 
     Level 6 is held out, and each of its problems occurs once; the others are for training, repeated as often as `count` needs.
@@ -196,15 +188,14 @@ def dataset_rows(
     ]
     if held_out:
         check_count(count, len(names), "forth has {} held-out problems")
-    picks = repeated(random.Random(seed * 2 + held_out), names, count)
-    return [_row(problems()[name], max_turns) for name in picks]
+    tasks = [_task(problems()[name]) for name in repeated(draws(seed, held_out), names, count)]
+    return rows_of(INSTRUCTION, tasks, max_turns, MAX_TURNS)
 
 
-def _row(problem: Problem, max_turns: int = MAX_TURNS) -> dict[str, Any]:
+def _task(problem: Problem) -> dict[str, Any]:
     line, printed = problem.example
     task = f"{problem.task} For example, `{line}` prints `{printed}`."
-    prompt, budget = prompt_and_budget(INSTRUCTION, max_turns, MAX_TURNS, task=task)
-    return {"prompt": prompt, "problem": problem.name, "level": problem.level, **budget}
+    return {"words": {"task": task}, "problem": problem.name, "level": problem.level}
 
 
 def expert() -> Chooser:

@@ -3,11 +3,13 @@
 Text that is not a list of actions counts as one invalid action. It never raises.
 """
 
+import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Container, Hashable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from wm_plugin.worlds.kit.counted import CountedEnvironment
+from wm_plugin.worlds.kit.protocol import Chooser, ToolCall
 
 MAX_ACTIONS = 50  # in one text; all that follow are one invalid action
 MAX_CHARACTERS = 4000  # a longer text is one invalid action
@@ -42,6 +44,7 @@ class ActionEnvironment(CountedEnvironment, ABC):
 
     observer = "environment"
     refusals: tuple[str, ...] = ()  # an observation counts invalid actions in its first line
+    _known: Container[str] = ()  # the world's actions
     _max_actions = MAX_ACTIONS  # in one turn
 
     def _begin(self) -> None:
@@ -73,9 +76,8 @@ class ActionEnvironment(CountedEnvironment, ABC):
         if goal:
             self._ended, self._reward = True, 1.0
 
-    @abstractmethod
     def _is_action(self, action: str) -> bool:
-        """Whether the world has an action of this name."""
+        return action in self._known
 
     @abstractmethod
     def _apply(self, action: str) -> bool:
@@ -96,6 +98,16 @@ class ActionEnvironment(CountedEnvironment, ABC):
     @property
     def _mark(self) -> str:
         return "!" if self.over else ">"
+
+
+def call_of(actions: Sequence[str], tool: str = "act", argument: str = "actions") -> ToolCall | None:
+    """Return the call that takes these actions, or None if there are none."""
+    return (tool, {argument: "; ".join(actions)}) if actions else None
+
+
+def wandering(rng: random.Random, actions: Sequence[str], *tool: str) -> Chooser:
+    """Return a policy that takes one to three random actions a turn."""
+    return lambda _: call_of(rng.choices(actions, k=rng.randint(1, 3)), *tool)
 
 
 def shortest_plan(
@@ -119,3 +131,14 @@ def shortest_plan(
                 came_from[following] = (state, action)
                 queue.append(following)
     return None
+
+
+def distances(goal: State, neighbours: Callable[[State], Iterable[State]]) -> dict[State, int]:
+    """Count the steps to `goal` from every state that can reach it; `neighbours` are those one step farther away."""
+    lengths, queue = {goal: 0}, [goal]
+    for state in queue:
+        for neighbour in neighbours(state):
+            if neighbour not in lengths:
+                lengths[neighbour] = lengths[state] + 1
+                queue.append(neighbour)
+    return lengths

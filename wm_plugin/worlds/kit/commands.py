@@ -2,15 +2,15 @@
 
 An engine (see `process.py`) is a class with these methods, all on JSON values:
 
-* `start(*columns) -> {"text"}`: begins the episode of a row;
-* `step(command) -> {"text", "score", "won", "over", "valid", "changed"}`: `score` is in [0, 1], `valid` says whether the engine
-  understood the command, `changed` whether the command changed the state;
+* `start(*columns) -> str`: begins the episode of a row and returns the first observation;
+* `step(command)`, which returns a `reply`;
 * `context() -> str`: the hidden state, called between `start` and the first `step`;
 * `plan() -> list[str]`: commands that solve the episode from its start;
 * `commands() -> list[str]`: commands that are worth trying now.
 """
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 from wm_plugin.hosting.world import not_a_tool
@@ -20,6 +20,24 @@ from wm_plugin.worlds.kit.protocol import Chooser, ToolCall
 
 MAX_COMMAND = 190  # characters
 NOT_A_COMMAND = f"A command is one line of at most {MAX_COMMAND} plain letters, digits and signs."
+
+
+def reply(
+    text: str, score: float = 0.0, won: bool = False, over: bool = False, valid: bool = True, changed: bool = False
+) -> dict[str, Any]:
+    """Return what an engine answers to a command.
+
+    Args:
+        score: in [0, 1].
+        valid: whether the engine understood the command.
+        changed: whether the command changed the state.
+    """
+    return {"text": text, "score": score, "won": won, "over": over or won, "valid": valid, "changed": changed}
+
+
+def tidy(text: str, line: Callable[[str], str] = str.strip) -> str:
+    """Leave out the empty lines of a text, and apply a function to each other line."""
+    return "\n".join(line(one) for one in text.split("\n") if one.strip())
 
 
 class CommandEnvironment(CountedEnvironment):
@@ -42,13 +60,7 @@ class CommandEnvironment(CountedEnvironment):
     @not_a_tool
     def world_context(self) -> str:
         """The hidden state before the first turn; empty if the engine's process was lost."""
-        if self.turns or self.over:
-            return ""
-        try:
-            return str(self._process.call("context", timeout=5 * self._timeout))
-        except LostError as error:
-            self._lost_by(error)
-            return ""
+        return "" if self.turns or self.over else str(self._ask("context") or "")
 
     def _begin(self) -> None:
         super()._begin()
@@ -58,15 +70,18 @@ class CommandEnvironment(CountedEnvironment):
     def _start(self, max_turns: int, *columns: Any) -> str:
         self._begin()
         self.max_turns = 0  # the episode stays over if the engine refuses a column
-        for last_try in (False, True):  # a process that died between two episodes is started again
+        try:
+            text = self._first(columns)
+        except LostError:  # a process that died between two episodes is started again
             try:
-                text = self._process.call("start", *columns, timeout=5 * self._timeout)["text"]
-                break
+                text = self._first(columns)
             except LostError as error:
-                if last_try:
-                    return self._lost_by(error)
+                return self._lost_by(error)
         self.max_turns = max_turns
-        return str(text)
+        return text
+
+    def _first(self, columns: tuple[Any, ...]) -> str:
+        return str(self._process.call("start", *columns, timeout=5 * self._timeout))
 
     def _act(self, command: Any) -> str:
         self._take_turn()
@@ -81,16 +96,16 @@ class CommandEnvironment(CountedEnvironment):
         self._invalid += not step["valid"]
         self._effective += step["changed"]
         self._reward = min(max(float(step["score"]), 0.0), 1.0)
-        self._won, self._ended = step["won"], step["over"] or step["won"]
+        self._won, self._ended = step["won"], step["over"]
         return self._observe(str(step["text"]))
 
-    def _ask(self, method: str) -> list[str]:
-        """Return the engine's `plan` or `commands`, for scripted policies; nothing if its process was lost."""
+    def _ask(self, method: str) -> Any:
+        """Return the engine's `context`, `plan` or `commands`; None if its process was lost."""
         try:
-            return list(self._process.call(method, timeout=5 * self._timeout))
+            return self._process.call(method, timeout=5 * self._timeout)
         except LostError as error:
             self._lost_by(error)
-            return []
+            return None
 
     def _lost_by(self, error: LostError) -> str:
         self._lose()
@@ -110,11 +125,11 @@ def clean(command: Any) -> str | None:
 
 
 def expert() -> Chooser:
-    """A policy that follows the engine's plan from the start of an episode and gives up at the plan's end."""
+    """Return a policy that follows the engine's plan from the start of an episode and gives up at the plan's end."""
 
     def choose(environment: CommandEnvironment) -> ToolCall | None:
         if environment._plan is None:
-            environment._plan = environment._ask("plan")
+            environment._plan = list(environment._ask("plan") or [])
         if environment.over or environment.turns >= len(environment._plan):
             return None
         return "act", {"command": environment._plan[environment.turns]}
@@ -123,7 +138,7 @@ def expert() -> Chooser:
 
 
 def wanderer(rng: random.Random) -> Chooser:
-    """A policy that draws from the commands that the engine suggests."""
+    """Return a policy that draws from the commands that the engine suggests."""
 
     def choose(environment: CommandEnvironment) -> ToolCall | None:
         commands = environment._ask("commands")

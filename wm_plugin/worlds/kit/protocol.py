@@ -115,3 +115,13 @@ def world_context_of(environment: Any) -> str:
     if not isinstance(text, str):
         raise UserError(f"{name}.world_context gives {shown(text)}; return a text")
     return text
+
+
+def script(calls: Callable[[Any], list[ToolCall]]) -> Chooser:
+    """Return a policy that makes the calls of an episode in order, one a turn, and repeats the last one."""
+
+    def choose(environment: Any) -> ToolCall | None:
+        made = calls(environment)
+        return made[min(environment.turns, len(made) - 1)] if made else None
+
+    return choose

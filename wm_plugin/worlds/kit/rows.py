@@ -1,7 +1,7 @@
 """Rows of a dataset: checks of their columns, splits, seeds, and prompts that name the number of turns."""
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -10,9 +10,11 @@ from wm_plugin.hosting.world import is_number
 from wm_plugin.hosting.world import turn_limit as turn_limit
 
 T = TypeVar("T")
+Rows = list[dict[str, Any]]
 LARGEST = 2**63 - 1  # of a table's whole numbers
 # For worlds that can tell them apart: new tasks in surroundings that training has too, and in surroundings that it has not.
 SPLITS = ("train", "seen", "unseen")
+KINDS = {"train": "training", "seen": "seen", "unseen": "held-out"}  # of rows, in messages
 
 
 def check_level(level: str, levels: Iterable[str], world: str) -> None:
@@ -38,9 +40,9 @@ def split_of(split: str | None, held_out: bool, world: str) -> str:
     return split
 
 
-def draws(seed: int, split: str) -> random.Random:
-    """Return the generator that chooses the rows of a split."""
-    return random.Random(f"{seed}/seen" if split == "seen" else seed * 2 + (split == "unseen"))
+def draws(seed: int, split: str | bool) -> random.Random:
+    """Return the generator that chooses the rows of a split, or of the training (False) or held-out (True) rows."""
+    return random.Random(f"{seed}/seen" if split == "seen" else seed * 2 + (split in ("unseen", True)))
 
 
 def world_seed(rng: random.Random, held_out: bool, tens: int = 10**8) -> int:
@@ -54,6 +56,14 @@ def repeated(rng: random.Random, items: Sequence[T], count: int) -> list[T]:
     while len(picks) < count:
         picks += rng.sample(items, len(items))
     return picks[:count]
+
+
+def distinct(count: int, draw: Callable[[], T]) -> list[T]:
+    """Draw until there are `count` different values."""
+    values: dict[T, None] = {}
+    while len(values) < count:
+        values[draw()] = None
+    return list(values)
 
 
 def check_count(count: int, available: int, there_are: str) -> None:
@@ -80,19 +90,30 @@ def row_text(value: Any, column: str, world: str) -> str:
     raise UserError(f"{world}: a row's column `{column}` needs a text, not {shown(value)}")
 
 
-def prompt_and_budget(
-    instruction: str, max_turns: int, usual: int, unit: str = "turn", task: str = ""
-) -> tuple[list[dict[str, str]], dict[str, int]]:
-    """Return the prompt of rows of at most `max_turns` turns, and the column that tells `reset` so.
+def row_texts(world: str, **columns: Any) -> list[str]:
+    """Return the texts in a row's columns."""
+    return [row_text(value, column, world) for column, value in columns.items()]
+
+
+def rows_of(
+    instruction: str, tasks: Iterable[Mapping[str, Any]], max_turns: int, usual: int, unit: str = "turn"
+) -> Rows:
+    """Make rows: each task's columns, with a prompt before them and, unless it is the usual number, `max_turns` after them.
 
     Args:
-        instruction: `{turns}` in it is replaced by words for `max_turns`.
-        usual: the turns that `reset` allows by default, which need no column.
+        instruction: of the prompts; `{turns}` in it becomes words for `max_turns`.
+        tasks: the columns of each. Texts in a mapping `words` take the places of names in braces, such as `{task}`.
+        usual: the turns that `reset` allows by default.
         unit: what the world calls a turn.
-        task: stands after the instruction, with an empty line after it.
     """
     if type(max_turns) is not int or max_turns < 1:
         raise UserError(f"max_turns is {shown(max_turns)}; write a whole number of turns >= 1")
     turns = f"one {unit}" if max_turns == 1 else f"at most {max_turns} {unit}s"
-    content = instruction.replace("{turns}", turns) + (f"{task}\n\n" if task else "")
-    return [{"role": "user", "content": content}], {} if max_turns == usual else {"max_turns": max_turns}
+    more = {} if max_turns == usual else {"max_turns": max_turns}
+    rows = []
+    for task in tasks:
+        columns, content = dict(task), instruction
+        for name, text in ({"turns": turns} | columns.pop("words", {})).items():
+            content = content.replace(f"{{{name}}}", text)
+        rows.append({"prompt": [{"role": "user", "content": content}], **columns, **more})
+    return rows

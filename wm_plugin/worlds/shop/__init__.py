@@ -13,18 +13,23 @@ from weakref import WeakKeyDictionary
 
 from wm_plugin.worlds.kit.counted import CountedEnvironment, one_line
 from wm_plugin.worlds.kit.protocol import Chooser, ToolCall
-from wm_plugin.worlds.kit.rows import SPLITS as SPLITS
 from wm_plugin.worlds.kit.rows import (
+    KINDS,
+    SPLITS,
+    Rows,
     check_count,
     check_level,
     draws,
-    prompt_and_budget,
     row_number,
+    rows_of,
     split_of,
     turn_limit,
 )
 from wm_plugin.worlds.kit.sqlite_guard import cut
 from wm_plugin.worlds.shop.goods import GOALS, LEVELS, Catalogue, Goal, Product, catalogue, match, money
+from wm_plugin.worlds.specs import SPECS
+
+__all__ = ["INSTRUCTION", "LEVELS", "SPLITS", "ShopEnvironment", "dataset_rows", "expert", "wanderer"]
 
 MAX_TURNS = 30
 PER_PAGE, MAX_PAGES = 8, 5
@@ -32,13 +37,7 @@ MAX_CHARACTERS = 200  # of an argument; a longer one is invalid
 SEARCH, RESULTS, PRODUCT = "search", "results", "product"  # pages; a product's subpages have their own name
 SUBPAGES = ("description", "features")
 
-INSTRUCTION = """Buy what a customer asks for in a web shop, with {turns}.
-search(query) works on the search page and lists products. click(element) takes what stands in square brackets on the page: a
-product, an option, description, features, next >, < prev or back to search. buy() buys the open product in the chosen options
-and ends the task; nothing takes it back. An option may cost more: the price on the page is that of the chosen options.
-What counts: the kind of product, each attribute (some only stand in description or features), each option, and the price.
-
-"""
+INSTRUCTION = SPECS["shop"].instruction
 
 
 class ShopEnvironment(CountedEnvironment):
@@ -211,7 +210,7 @@ def dataset_rows(
     catalogue_seed: int = 0,
     split: str | None = None,
     max_turns: int = MAX_TURNS,
-) -> list[dict[str, Any]]:
+) -> Rows:
     """Make rows for a trainer; `reset` appends the request and the search page to the prompt. Each request occurs once.
 
     A fifth of all combinations of a kind of product and attributes is unseen (by hash, so the same in every catalogue): no
@@ -225,12 +224,12 @@ def dataset_rows(
     part = split_of(split, held_out, "shop")
     shop = catalogue(catalogue_seed)
     numbers = [number for number in range(GOALS) if _split(number, shop.goal(number, level).held_out) == part]
-    kind = {"train": "training", "unseen": "held-out"}.get(part, part)
-    check_count(count, len(numbers), f"catalogue_seed {catalogue_seed} has {{}} {kind} requests of level {level}")
-    prompt, more = prompt_and_budget(INSTRUCTION, max_turns, MAX_TURNS, "tool call")
-    task = {"prompt": prompt, "catalogue_seed": catalogue_seed}
+    check_count(
+        count, len(numbers), f"catalogue_seed {catalogue_seed} has {{}} {KINDS[part]} requests of level {level}"
+    )
     picks = draws(seed, part).sample(numbers, count)
-    return [{**task, "goal": number, "level": level, **more} for number in picks]
+    tasks = ({"catalogue_seed": catalogue_seed, "goal": number, "level": level} for number in picks)
+    return rows_of(INSTRUCTION, tasks, max_turns, MAX_TURNS, "tool call")
 
 
 def _split(number: int, unseen: bool) -> str:

@@ -9,10 +9,8 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 
-import yaml
-
+from wm_plugin.worlds.kit.described import described
 from wm_plugin.worlds.kit.search import Index
 
 SIZE = 1000  # products of a catalogue
@@ -20,20 +18,9 @@ FAMILY = 5  # one product and its near misses
 GOALS = 4 * SIZE  # requests of a catalogue and level
 LEVELS = ("standard", "hard")
 
-_GOODS = yaml.safe_load(Path(__file__).with_name("goods.yaml").read_text())
-
-
-def _words(text: str) -> list[str]:
-    return [word.strip() for word in text.split(",")]
-
-
-_KINDS, _ATTRIBUTES, _OPTIONS = (
-    {department: _words(of[part]) for department, of in _GOODS["departments"].items()}
-    for part in ("kinds", "attributes", "options")
-)
-_VALUES = {name: _words(values) for name, values in _GOODS["options"].items()}
-_BRANDS, _OPENINGS = _words(_GOODS["brands"]), _words(_GOODS["openings"])
-DEPARTMENT = {kind: department for department, kinds in _KINDS.items() for kind in kinds}
+_GOODS = described("shop/goods.yaml")
+_DEPARTMENTS, _VALUES = _GOODS["departments"], _GOODS["options"]
+DEPARTMENT = {kind: department for department, of in _DEPARTMENTS.items() for kind in of["kinds"]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +115,11 @@ def catalogue(seed: int) -> Catalogue:
 
 
 def _family(rng: random.Random, kind: str) -> list[Product]:
-    department = DEPARTMENT[kind]
-    all_attributes = _ATTRIBUTES[department]
+    department = _DEPARTMENTS[DEPARTMENT[kind]]
+    all_attributes = department["attributes"]
     attributes, price = rng.sample(all_attributes, 4), rng.randrange(400, 9000, 10)
     options = {"colour": dict.fromkeys(rng.sample(_VALUES["colour"], rng.randint(3, 4)), 0)}
-    for name in _OPTIONS[department]:
+    for name in department["options"]:
         step = rng.randrange(50, 50 + price // 4, 10)
         options[name] = {value: i * step for i, value in enumerate(_VALUES[name])}
     other_attributes = [attribute for attribute in all_attributes if attribute not in attributes]
@@ -152,8 +139,8 @@ def _product(
     rng: random.Random, kind: str, attributes: list[str], options: Mapping[str, Mapping[str, int]], price: int
 ) -> Product:
     first, second, third, fourth = attributes = rng.sample(attributes, 4)
-    title = f"{rng.choice(_BRANDS)} {first} {second} {kind}"
-    description = f"{rng.choice(_OPENINGS)}: this {kind} is {third}."
+    title = f"{rng.choice(_GOODS['brands'])} {first} {second} {kind}"
+    description = f"{rng.choice(_GOODS['openings'])}: this {kind} is {third}."
     features = f"- {fourth}\n- {rng.randint(1, 5)} year warranty\n- {rng.randint(1, 90) * 50} g"
     return Product(title, kind, tuple(attributes), options, price, description, features)
 

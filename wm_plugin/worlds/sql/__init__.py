@@ -19,15 +19,18 @@ from wm_plugin.errors import UserError
 from wm_plugin.worlds.kit.counted import CountedEnvironment
 from wm_plugin.worlds.kit.protocol import Chooser, ToolCall
 from wm_plugin.worlds.kit.rows import (
+    Rows,
     check_level,
-    prompt_and_budget,
+    draws,
     row_number,
-    row_text,
+    row_texts,
+    rows_of,
     turn_limit,
     unknown,
     world_seed,
 )
 from wm_plugin.worlds.kit.sqlite_guard import MAX_TEXT, cell, cut, run
+from wm_plugin.worlds.specs import SPECS
 from wm_plugin.worlds.sql.databases import (
     DATABASES,
     ERROR,
@@ -47,19 +50,7 @@ LEVELS = ("standard", "hard-1", "hard-2")
 MAX_NUMERAL = 100  # characters
 # `float` also takes 1_0 and foreign digits
 NUMERAL = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]{1,3})?")
-INSTRUCTION = """Answer a question about a company's SQLite database with {turns}.
-list_tables and describe_table show what there is, run_query runs one SQL statement (reading or writing), and submit_answer
-takes the answer, just the number or the name, and ends the task. Dates are text such as 2024-05-31, and date functions are
-switched off.
-
-Question: """
-OTHER_INSTRUCTION = INSTRUCTION.replace("company", "{database}")
-CHANGE_INSTRUCTION = """Change a {database}'s SQLite database as told with {turns}.
-list_tables and describe_table show what there is, and run_query runs one SQL statement (reading or writing). When all is done,
-submit_answer with the word done ends the task. Then every table must be as it would be after these changes and what the triggers
-make of them, and no other; the schema too. What a trigger writes into a log cannot be taken back.
-
-Task: """
+INSTRUCTION, CHANGE_INSTRUCTION = SPECS["sql"].instruction, SPECS["sql"].other_instruction
 
 
 class SqlEnvironment(CountedEnvironment):
@@ -104,8 +95,7 @@ class SqlEnvironment(CountedEnvironment):
                 state that they lead to, and the answer does not count.
         """
         seed = row_number(database_seed, "database_seed", "sql")
-        texts = {"answer": answer, "query": query, "changes": changes}
-        answer, query, changes = (row_text(value, name, "sql") for name, value in texts.items())
+        answer, query, changes = row_texts("sql", answer=answer, query=query, changes=changes)
         if not isinstance(database, str) or database not in DATABASES:
             raise UserError(f"sql: a row's column `database` is {unknown(database, DATABASES)}")
         self._target = state_after(seed, database, changes) if changes else None
@@ -184,45 +174,39 @@ class SqlEnvironment(CountedEnvironment):
 
 def dataset_rows(
     count: int, seed: int = 0, held_out: bool = False, level: str = "standard", max_turns: int = MAX_TURNS
-) -> list[dict[str, Any]]:
+) -> Rows:
     """Make rows with the columns `prompt`, `database_seed`, `answer` and `query`, whose result is the answer.
 
     Rows of harder levels also have `database` and `level`, those of hard-2 `changes`. Held-out databases have other seeds.
     """
     check_level(level, LEVELS, "SQL world")
-    rng = random.Random(seed * 2 + held_out)
-    rows: list[dict[str, Any]] = []
-    instruction = {"standard": INSTRUCTION, "hard-1": OTHER_INSTRUCTION, "hard-2": CHANGE_INSTRUCTION}[level]
-    [opening], more = prompt_and_budget(instruction, max_turns, MAX_TURNS, "tool call")
-    while len(rows) < count:
+    rng = draws(seed, held_out)
+    tasks: Rows = []
+    while len(tasks) < count:
         database_seed = world_seed(rng, held_out)
-        if level == "standard":
-            row = _question("company", database_seed, opening["content"], rng)
-        else:
-            database = rng.choice(OTHERS)
-            make = _question if level == "hard-1" else _change
-            row = make(database, database_seed, opening["content"].replace("{database}", database), rng)
-            row = row and row | {"database": database, "level": level}
-        if row:
-            rows.append(row | more)
-    return rows
+        database = "company" if level == "standard" else rng.choice(OTHERS)
+        task = (_change if level == "hard-2" else _question)(database, database_seed, rng)
+        if task:
+            tasks.append(task if level == "standard" else task | {"database": database, "level": level})
+    instruction = CHANGE_INSTRUCTION if level == "hard-2" else INSTRUCTION
+    return rows_of(instruction, tasks, max_turns, MAX_TURNS, "tool call")
 
 
-def _question(database: str, seed: int, instruction: str, rng: random.Random) -> dict[str, Any] | None:
-    """Make a row, or None if the question has no single answer."""
+def _question(database: str, seed: int, rng: random.Random) -> dict[str, Any] | None:
+    """Make a task, or None if the question has no single answer."""
     question, query = rng.choice(DATABASES[database].questions).values()
     with closing(open_database(seed, database)) as connection:
         picks = _picks(database, connection, rng)
         answers = connection.execute(query, picks).fetchall()
     if len(answers) != 1 or answers[0][0] is None:
         return None
-    prompt = [{"role": "user", "content": f"{instruction}{question.format(**picks)}\n\n"}]
-    row = {"prompt": prompt, "database_seed": seed, "answer": str(answers[0][0])}
-    return row | {"query": _with_values(query, picks)}
+    words = {"database": database, "task": question.format(**picks)}
+    task = {"words": words, "database_seed": seed, "answer": str(answers[0][0])}
+    return task | {"query": _with_values(query, picks)}
 
 
-def _change(database: str, seed: int, instruction: str, rng: random.Random) -> dict[str, Any] | None:
-    """Make a row, or None if the changes fail or change nothing."""
+def _change(database: str, seed: int, rng: random.Random) -> dict[str, Any] | None:
+    """Make a task, or None if the changes fail or change nothing."""
     text, statements = rng.choice(DATABASES[database].changes).values()
     with closing(open_database(seed, database)) as connection:
         picks = _picks(database, connection, rng)
@@ -233,8 +217,8 @@ def _change(database: str, seed: int, instruction: str, rng: random.Random) -> d
             return None
     except UserError:
         return None
-    prompt = [{"role": "user", "content": f"{instruction}{text.format(**picks)}\n\n"}]
-    return {"prompt": prompt, "database_seed": seed, "answer": "", "query": "", "changes": changes}
+    words = {"database": database, "task": text.format(**picks)}
+    return {"words": words, "database_seed": seed, "answer": "", "query": "", "changes": changes}
 
 
 def _picks(database: str, connection: sqlite3.Connection, rng: random.Random) -> dict[str, Any]:

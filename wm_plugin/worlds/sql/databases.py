@@ -5,12 +5,10 @@ import re
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-
 from wm_plugin.errors import UserError
+from wm_plugin.worlds.kit.described import described
 from wm_plugin.worlds.kit.sqlite_guard import guard, limit_work, run
 
 SEPARATOR = ";\n"  # between the statements of a change
@@ -25,7 +23,7 @@ MAX_CHANGES = 100  # statements of a task
 STATE_STEPS, STATE_TEXT = 5_000_000, 20_000_000
 PRAGMAS = "PRAGMA foreign_keys = ON; PRAGMA temp_store = MEMORY; PRAGMA max_page_count = 256;"
 
-DESCRIBED = yaml.safe_load(Path(__file__).with_name("databases.yaml").read_text())
+DESCRIBED = described("sql/databases.yaml")
 WORDS = {kind: words.split() for kind, words in DESCRIBED["words"].items()}
 Rows = list[tuple[Any, ...]]
 State = tuple[list[str], dict[str, list[str]]]  # see `read_state`

@@ -308,7 +308,7 @@ class Verified(Wrapper, Dialogue):
         told: Future[float | None] = Future()
         state = self._simulation.trajectory.model_copy(update={"metadata": {"reset": self._row}})
         try:
-            verdict = control.succeeds(state, action, f"{self._counts['checks']}/{len(self._seen)}")
+            verdict = control(state, action, f"{self._counts['checks']}/{len(self._seen)}")
             told.set_result(None if verdict is None else float(verdict))
         except UserError as error:
             told.set_exception(error)

@@ -26,7 +26,7 @@ ALLOWED = {
     "hosting/config_file.py": CONFIG,
     "lab/pipelines/file.py": CONFIG,
     "lab/pipelines/records.py": OURS,
-    "trl/sharding.py": CONFIG,
+    "trl/doctor.py": CONFIG,
     "worlds/fictional/spec.py": CONFIG,
     "worlds/from_file.py": CONFIG,
     "errors.py": OURS,

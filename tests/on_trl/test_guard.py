@@ -130,7 +130,7 @@ def test_a_guard_of_other_settings_starts_anew(tmp_path, caplog):
 @pytest.mark.parametrize(
     ("guard", "fields", "message"),
     [
-        (True, {"eval_strategy": "no"}, "guard watches evaluations, and there are none; give an eval_dataset"),
+        (True, {"eval_strategy": "no"}, "guard watches evaluations, and the run has none; give an eval_dataset"),
         ({"sets": ["othr"]}, {}, r"guard\.sets: there is no evaluation set 'othr'; did you mean 'other'"),
     ],
 )

@@ -509,7 +509,7 @@ STOPPED = {
     "a field": ([SEARCH_PATH, "+wm=echo", "+wm.coef=1"], "wm: wm has no field 'coef'; did you mean 'coeff'?"),
     "no search path": (
         ["+wm=echo", "wm.coeff=0.05"],
-        "wm: +wm=echo is a group of ours, which Hydra does not find without 'hydra.searchpath=[pkg://wm_plugin.recipes.verl]'; "
+        "wm: +wm=echo is one of our groups, which Hydra does not find without 'hydra.searchpath=[pkg://wm_plugin.recipes.verl]'; "
         "add that",
     ),
 }

@@ -1,4 +1,4 @@
-"""Config files of `wm train`, without trl and torch: what is wrong with one is said before they are imported."""
+"""Config files of `wm train`, without trl and torch, so that a mistake is reported before they are imported."""
 
 import os
 import sys

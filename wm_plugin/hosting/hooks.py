@@ -36,7 +36,7 @@ class VersionRange(NamedTuple):
     package: str
     floor: Version
     ceiling: Version
-    extra: str  # of ours, which installs a release inside
+    extra: str  # our extra that installs a release in the range
 
     def __contains__(self, version: object) -> bool:
         return self.floor <= Version(str(version)) < self.ceiling

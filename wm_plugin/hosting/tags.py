@@ -35,7 +35,7 @@ ONE, SEVERAL = (
 
 
 def actions_of(answer: str, *, thinking: bool = False) -> str | None:
-    """Return the text of the actions in an answer; None if there is none. Takes time in proportion to the answer.
+    """Return the text of the actions in an answer, or None. Takes time in proportion to the answer.
 
     Args:
         answer: with its special tokens, since some tokenizers count the tags among them.

@@ -232,7 +232,7 @@ class _Plain(Wrapper):
             raise AttributeError(name)
         return getattr(self.instance, name)
 
-    def reset(self, columns: dict[str, Any], start: Start) -> Any:  # noqa: ARG002 - a world is not told
+    def reset(self, columns: dict[str, Any], start: Start) -> Any:  # noqa: ARG002 - for wrappers
         return self.instance.reset(**columns)
 
     def call(self, tool: str, arguments: dict[str, Any]) -> Any:
@@ -258,7 +258,7 @@ _Kind = TypeVar("_Kind", bound=Wrapper)
 _Layer = tuple[type[Wrapper], Any, type]  # a wrapper, its options, the class under it
 _OWN = ("_wm_layers", "_wm_world")  # all that is added to a user's class
 
-_START = Start()  # where a host says nothing
+_START = Start()  # the default
 _starts: ContextVar[Start] = ContextVar("wm_start", default=_START)
 
 
@@ -279,7 +279,7 @@ def chain_of(environment: Any) -> Wrapper | None:
 
 
 def layer_of(world: Any, kind: type[_Kind]) -> _Kind | None:
-    """Return the wrapper of a kind in a dressed instance, or in the chain from a wrapper inwards; None if there is none."""
+    """Return the wrapper of a kind in a dressed instance, or in the chain from a wrapper inwards, or None."""
     found = world if isinstance(world, Wrapper) else chain_of(world)
     while found is not None and not isinstance(found, kind):
         found = None if isinstance(found, _Plain) else found.world

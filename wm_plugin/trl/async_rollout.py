@@ -1,4 +1,4 @@
-"""Rollouts of TRL's asynchronous trainer: facts about the environment's tokens, noted where the conversations are made.
+"""Rollouts of TRL's asynchronous trainer: facts about the environment's tokens, recorded where the conversations are made.
 
 TRL renders the whole conversation anew for every turn, and joins the turns to training rows as far as their tokens agree: a
 template or a parser that rewrites what the policy wrote makes tokens of it a context, or begins another row. In either case the

@@ -64,7 +64,7 @@ class WorldModelAsyncGRPOTrainer(TermMixin, AsyncGRPOTrainer):
     Args:
         world_model: the objective. The `echo_*` fields of a `WorldModelAsyncGRPOConfig` are the same thing; giving both is an
             error.
-        rollout_worker: of one's own, its loop must be a `WorldModelRolloutLoop`, or derive from `WorldModelRolloutMixin`
+        rollout_worker: your own; its loop must be a `WorldModelRolloutLoop`, or derive from `WorldModelRolloutMixin`
             (`wm_plugin.trl.async_rollout`).
 
     Raises:
@@ -96,7 +96,7 @@ class WorldModelAsyncGRPOTrainer(TermMixin, AsyncGRPOTrainer):
             support.require_async()
             if self.accelerator.is_main_process:
                 _put_loop(self.rollout_worker)
-            self._wm_say(
+            self._wm_log(
                 nothing_asked(world_model, self.args, args[1] if len(args) > 1 else kwargs.get("reward_funcs"))
             )
             names = support.names_of_tools(tools, environment_factory)
@@ -167,8 +167,8 @@ class WorldModelAsyncGRPOTrainer(TermMixin, AsyncGRPOTrainer):
         problem = (
             metrics.facts.problem
             if isinstance(metrics, Metrics)
-            else "a sample says nothing of the environment's tokens: the loop of a rollout_worker of one's own is to be a "
-            "wm_plugin.trl.async_rollout.WorldModelRolloutLoop, or to have WorldModelRolloutMixin as its first base"
+            else "a sample has no facts about the environment's tokens: the loop of your own rollout_worker must be a "
+            "wm_plugin.trl.async_rollout.WorldModelRolloutLoop, or have WorldModelRolloutMixin as its first base"
         )
         if not problem:
             return [Origin.unpack(values) for values in metrics.facts.origins]
@@ -226,13 +226,13 @@ class WorldModelAsyncGRPOTrainer(TermMixin, AsyncGRPOTrainer):
 
 def _put_loop(worker: Any) -> None:
     """Let TRL's worker run our loop, which its process makes as it starts."""
-    loop = getattr(worker, "_loop_cls", None)  # a worker of one's own need not have it
+    loop = getattr(worker, "_loop_cls", None)  # the user's own worker need not have it
     if loop is None or issubclass(loop, WorldModelRolloutMixin):
         return
     if loop not in WorldModelRolloutLoop.__mro__:
         raise UserError(
-            f"{type(worker).__name__} runs {loop.__name__}, which says nothing of the environment's tokens: derive a loop from "
-            "wm_plugin.trl.async_rollout.WorldModelRolloutMixin and it, and name that in the worker's _loop_cls"
+            f"{type(worker).__name__} runs {loop.__name__}, which records nothing about the environment's tokens: derive a loop "
+            "from wm_plugin.trl.async_rollout.WorldModelRolloutMixin and it, and name that in the worker's _loop_cls"
         )
     worker._loop_cls = WorldModelRolloutLoop
 

@@ -117,7 +117,7 @@ class CallRecorder:
     def _watch(self, row: int, name: str, tool: Callable, port: EpisodePort | None) -> Callable:
         outcomes = self.outcomes[row]
 
-        def note(error: BaseException, waited: bool) -> None:
+        def record(error: BaseException, waited: bool) -> None:
             with suppress(Exception):  # of an error without a text there is no message, either
                 text = str(error)
                 self._raised[row, name, str({"error": text}) if isinstance(error, Exception) else text] += 1
@@ -127,7 +127,7 @@ class CallRecorder:
             try:
                 awaited = encodable(await result)
             except BaseException as error:  # the host makes a result of a cancelled one, too
-                note(error, waited)
+                record(error, waited)
                 raise
             outcomes.append(Outcome.REACHED)
             return awaited
@@ -138,7 +138,7 @@ class CallRecorder:
             try:
                 result = tool(*args, **kwargs)
             except Exception as error:
-                note(error, waited)
+                record(error, waited)
                 raise
             if asyncio.iscoroutine(result):
                 return watched(result, waited)
@@ -190,7 +190,7 @@ def _results(messages: Sequence[Message]) -> list[str]:
 
 
 def called(completion: Any) -> list[str]:
-    """Return the names of a completion's tool calls, in their order; of a text there are none."""
+    """Return the names of a completion's tool calls, in their order; a completion that is a text has none."""
     messages = completion if isinstance(completion, list) else []
     calls = (call for message in messages for call in message.get("tool_calls") or ())
     return [str(call["function"]["name"]) for call in calls]

@@ -1,4 +1,4 @@
-"""The settings of ours in a config file and among the flags, without trl: `wm train --help` need not wait for it."""
+"""Our settings in a config file and among the flags, without trl, which `wm train --help` must not wait for."""
 
 import argparse
 import dataclasses

@@ -225,7 +225,7 @@ def check_rows(train: Any, held_out: Any, *, environments: bool) -> None:
     """Refuse rows that the host would train on for no step, or fail on in the first.
 
     Args:
-        train, held_out: as a trainer takes them; None: there are none.
+        train, held_out: as a trainer takes them; None: not given.
         environments: whether there is one, whose `reset` may give the prompts.
     """
     sets = held_out.items() if isinstance(held_out, dict) else [("", held_out)]
@@ -398,7 +398,7 @@ def _check_refill(trainer: Any) -> None:
 def _check_guard(trainer: Any, guard: GuardConfig) -> None:
     if trainer.eval_dataset is None or trainer.args.eval_strategy == "no":
         raise UserError(
-            "guard watches evaluations, and there are none; give an eval_dataset and write eval_strategy: steps and eval_steps "
+            "guard watches evaluations, and the run has none; give an eval_dataset and write eval_strategy: steps and eval_steps "
             "(in a YAML file: eval_rows, or the test split of dataset_name)"
         )
     sets = list(trainer.eval_dataset) if isinstance(trainer.eval_dataset, dict) else []
@@ -425,7 +425,7 @@ def check_turn_budget(trainer: Any, argument: TurnBudget | None) -> TurnBudget |
     if args.max_tool_calling_iterations is not None:
         raise UserError("turn_budget says what max_tool_calling_iterations says; leave one of them out")
     if not _compat.has_environments(trainer):
-        raise UserError("turn_budget counts turns in an environment, and there is none; give an environment_factory")
+        raise UserError("turn_budget counts turns in an environment, and the run has none; give an environment_factory")
     return budget
 
 

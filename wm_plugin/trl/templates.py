@@ -51,7 +51,7 @@ def rollout_template(tokenizer: Any) -> str | None:
 
 
 def _problem(tokenizer: Any) -> str:
-    """Return why a template is none for tool calls."""
+    """Return why a template does not fit tool calls."""
     if tokenizer.chat_template is None:
         return "the tokenizer has none"
     name, argument, value, result = _PARTS.values()

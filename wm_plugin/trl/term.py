@@ -100,7 +100,7 @@ class TermMixin(_Host):
         self._wm_warned: set[str] = set()
         for one in running:
             for text in one.notices:
-                self._wm_say(text)
+                self._wm_log(text)
         self._wm_guards = [
             StateCallback(column(GUARD_KEY, one.name), one.guard, "guard", "starts anew")
             for one in running
@@ -201,9 +201,9 @@ class TermMixin(_Host):
         one.meter("train").end_step(coeff, window.signal, counted=counted > 0)
         if one.guard is not None:
             entropy = sum(window.entropy) / len(window.entropy) if window.entropy else None
-            self._wm_say(one.guard.after_step(nll=nll, tokens=tokens, entropy=entropy))
+            self._wm_log(one.guard.after_step(nll=nll, tokens=tokens, entropy=entropy))
 
-    def _wm_say(self, text: str | None) -> None:
+    def _wm_log(self, text: str | None) -> None:
         if text is not None and self.accelerator.is_main_process:
             logger.warning(text)
 
@@ -224,7 +224,7 @@ class TermMixin(_Host):
             selected=selected,
             policy_silent=float(self.accelerator.reduce(self._wm_window.signal, reduction="sum")) == 0,
         )
-        self._wm_say(text)
+        self._wm_log(text)
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         mode = "train" if self.model.training else "eval"
@@ -246,7 +246,7 @@ class TermMixin(_Host):
         for one in self._wm_running:
             if isinstance(one.guard, Guard):
                 sets = self._wm_held_out.get(one.name, {})
-                self._wm_say(one.guard.after_evaluation(self.state.global_step, sets))
+                self._wm_log(one.guard.after_evaluation(self.state.global_step, sets))
         for callback in self._wm_guards:
             callback.keep(self.state)
 

@@ -90,7 +90,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _checkpoint(resume: str | bool | None, folder: str) -> str | bool | None:
-    """Return what TRL resumes from: for `auto` a folder's last checkpoint that was written to its end, None if there is none."""
+    """Return what TRL resumes from: for `auto` a folder's last complete checkpoint, or None."""
     if resume not in ("auto", True):
         if resume and (problem := _damage(Path(str(resume)))):
             raise UserError(

@@ -127,9 +127,9 @@ class WorldModelMixin(TermMixin, _Host):
         if self.args.log_completions and self.accelerator.is_main_process:
             self._describe_dump()
         watch = next(iter(objectives.values()), Objective())
-        self._wm_reward_silence = EmptyRewardMonitor(stop=watch.on_silence == "stop", batches=watch.silent_batches)
+        self._wm_reward_monitor = EmptyRewardMonitor(stop=watch.on_silence == "stop", batches=watch.silent_batches)
         self.add_callback(EndCallback(self._wm_end))
-        self._wm_say(nothing_asked(world_model, self.args, self.reward_funcs))
+        self._wm_log(nothing_asked(world_model, self.args, self.reward_funcs))
         if not objectives or not (objectives.active or objectives.refills or support.has_tokens(self)):
             return
         try:
@@ -155,7 +155,7 @@ class WorldModelMixin(TermMixin, _Host):
 
     def _wm_end(self) -> None:
         super()._wm_end()
-        self._wm_say(self._wm_reward_silence.at_end())
+        self._wm_log(self._wm_reward_monitor.at_end())
 
     def _answer_in_tags(self) -> None:
         template = self.processing_class, self.chat_template, self.chat_template_kwargs
@@ -198,7 +198,7 @@ class WorldModelMixin(TermMixin, _Host):
             output = super()._generate_and_score_completions(inputs)
         if training:  # the host has averaged the figures of rewards over ranks
             metrics = {name: values[-1] for name, values in self._metrics["train"].items() if values}
-            self._wm_say(self._wm_reward_silence.record(metrics))
+            self._wm_log(self._wm_reward_monitor.record(metrics))
         if self.environments:
             self._wm_episodes += self._episodes(output.get("tool_mask"))
         if self._wm:

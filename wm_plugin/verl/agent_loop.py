@@ -218,7 +218,7 @@ class WorldModelLoopMixin(_Host):
 
     def _build_assistant_message(self, content: str, agent_data: Any) -> Any:
         # The first place where verl parses arguments. It does so without bounds, and expects no other error than text that is
-        # no JSON: out of the bounds is none, too.
+        # no JSON: what exceeds the bounds counts as that, too.
         agent_data.tool_calls = [_bounded(call) for call in agent_data.tool_calls]
         return super()._build_assistant_message(content, agent_data)
 

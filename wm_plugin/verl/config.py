@@ -61,7 +61,7 @@ def read_config(config: Any) -> WorldModelConfig:
     """Return the block `wm` of a trainer's config.
 
     Raises:
-        UserError: there is none, a key does not exist (with the nearest one), or a value does not fit.
+        UserError: the block is missing, a key does not exist (with the nearest one), or a value does not fit.
     """
     block = config.get("wm")
     if block is None:

@@ -102,7 +102,7 @@ def reward_path(spec: Any, *, field: str = "wm.reward") -> str:
     """Return the name or the dotted path in a config's description of a reward.
 
     Raises:
-        UserError: there is none.
+        UserError: it is missing.
     """
     spec = _plain(spec)
     path = spec.get("path") if isinstance(spec, Mapping) else spec

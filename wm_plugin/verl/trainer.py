@@ -168,7 +168,7 @@ class WorldModelTrainerMixin(_Host):
         for role, remote in self.role_worker_mapping.items():
             worker = remote.__ray_metadata__.modified_class
             if issubclass(worker, WorldModelActorRolloutRefWorker) or not issubclass(worker, ActorRolloutRefWorker):
-                continue  # a subclass of ours, or the critic
+                continue  # a subclass of our worker, or the critic
             if worker.__name__ not in WORKERS:
                 raise UserError(
                     f"the actor's worker is {worker.__name__}; make it a subclass of "

@@ -51,11 +51,7 @@ def _sets(value: Any) -> Any:
 
 
 class RunConfig(Options):
-    """A run's environment and episodes.
-
-    Raises:
-        UserError: a value does not fit, or does not fit the environment.
-    """
+    """A run's environment and episodes."""
 
     objective: SerializeAsAny[InstanceOf[Objective]] = option(
         "What the objective counts, and how strongly.", default=EchoConfig()

@@ -33,11 +33,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class WorldModelAsyncGRPOConfig(ObjectiveSettings, AsyncGRPOConfig):
-    """`AsyncGRPOConfig` and the fields of `EchoConfig`, each with the prefix `echo_`.
-
-    Raises:
-        UserError: a value is out of its range, or is not of this trainer.
-    """
+    """`AsyncGRPOConfig` and the fields of `EchoConfig`, each with the prefix `echo_`."""
 
     def __post_init__(self) -> None:
         if self.turn_budget is not None:

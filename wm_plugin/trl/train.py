@@ -314,11 +314,7 @@ def _raise_user_error(message: str) -> Any:
 
 
 def run_config(script: Any, config: Any = None) -> RunConfig:
-    """Return the environment that the settings name, and how it is dressed.
-
-    Raises:
-        UserError: a value does not fit.
-    """
+    """Return the environment that the settings name, and how it is dressed."""
     values = {one.name: getattr(script, one.name) for one in dataclasses.fields(RunFields)}
     values |= {name: getattr(config, name, None) for name in TRAINER_FIELDS}
     return RunConfig.read({name: value for name, value in values.items() if value is not None})

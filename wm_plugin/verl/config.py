@@ -16,11 +16,7 @@ REWARD_KEYS = ("reward", "reward_batch", "reward_wait_ms")  # read by wm_plugin.
 
 
 class WorldModelConfig(RunConfig):
-    """What `wm.*` says, beside the rewards.
-
-    Raises:
-        UserError: a value is out of its range; the message names the field, the value and what to write.
-    """
+    """What `wm.*` says, beside the rewards."""
 
     max_turns: Whole | None = option(
         "Turns of the policy in a trajectory. Null: verl's max_assistant_turns.", default=None, ge=1

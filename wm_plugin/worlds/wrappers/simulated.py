@@ -7,8 +7,8 @@ Both hosts take the class, so one serves both (Sim RL of Qwen-AgentWorld; Word2W
     wm.environment=grid 'wm.simulation={url: http://localhost:8000/v1, model: world}'                         # verl
 
 The real world gives the first observation and, to the world model alone, the hidden state. After that the world model answers
-every call: the world's own check of actions does not run. A request is byte for byte the dialogue that the world model was trained
-on (`Simulation`), except that control tokens of chat templates are made harmless (`harmless`).
+every call: the world's own check of actions does not run. A request is byte for byte the dialogue of the world model's training
+(`Simulation`), except that control tokens of chat templates are made harmless (`harmless`).
 
 An episode without an answer is lost, like one of a world whose process died: it is over, without success, and `metrics["lost"]`
 is 1. The config's `success` decides all other episodes (`simulated_success`).

@@ -153,15 +153,6 @@ class WorkFlags(Options):
     shard_size: Whole = option("Samples of a shard: a killed run loses at most so many.", default=256, ge=1)
 
 
-class EmbeddingFlags(Options):
-    """The embedding model of a measure or a reward."""
-
-    embedding_model: str | None = option("The embedding model, for the rewards that have one.", default=None)
-    embedding_server: str | None = option(
-        "A server that has the embedding model (default: load it in this process).", default=None
-    )
-
-
 @Parameter(name="*", group=Group("State", sort_key=2))
 class StateFlags(Options):
     """What of the state a world model is shown, and what is known of it beside what rollouts carry."""

@@ -89,7 +89,8 @@ def report(
     check_apart([*named, count.tokenizer, count.config, count.chat_template], targets)
     inputs = sources.collect(named)
     read = [source for run in inputs.runs for source in run.sources]
-    check_apart([*read, *(one.place for one in (*inputs.evaluations, *inputs.rollouts))], targets)
+    read += [one.place for one in inputs.evaluations] + [one.place for one in inputs.rollouts]
+    check_apart(read, targets)
     view = overview.overview(inputs, patterns, against)
     if folder:
         folder.mkdir(parents=True, exist_ok=True)
@@ -142,4 +143,4 @@ def _samples(count: CountFlags, rollouts: Sequence[Any]) -> list[Any]:
 
 
 def _named(last: tuple[Any, ...] | None) -> dict[str, Any] | None:
-    return last and dict(zip(("value", "interval", "runs"), last, strict=True))
+    return dict(zip(("value", "interval", "runs"), last, strict=True)) if last else None

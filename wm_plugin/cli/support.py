@@ -4,11 +4,11 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from wm_plugin.errors import UserError
 from wm_plugin.options import Options
-from wm_plugin.runtime.texts import read_text
+from wm_plugin.runtime.texts import read_yaml
 from wm_plugin.untrusted import encodable
 
 if TYPE_CHECKING:
@@ -49,24 +49,13 @@ def simulated_world(world: "World", path: str) -> "SimulatedWorld":
     return SimulatedWorld(world.spec, config=config)
 
 
-def read_yaml(path: str, flag: str) -> Any:
-    """The value of a YAML file."""
-    import yaml
-
-    text = read_text(Path(path), flag)
-    try:
-        return yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # also of a date or a number
-        raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
-
-
 def read_block(path: str, flag: str, key: str, model: type[Block]) -> Block:
     """Read options from a file that has them by themselves or under `key`.
 
     Args:
         flag: the flag that names the file.
     """
-    values = read_yaml(path, flag)
+    values = read_yaml(Path(path), flag)
     if isinstance(values, dict) and key in values:  # no block has its own name among its keys
         values = values[key]
     try:

@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.cases import CASES
 from support.examples import examples
 from wm_plugin.worlds import wordle
 
@@ -19,20 +20,7 @@ def naive_feedback(guess: str, word: str) -> str:
     return "".join(marks)
 
 
-@pytest.mark.parametrize(
-    ("guess", "word", "marks"),
-    [
-        ("crane", "crane", "GGGGG"),
-        ("crane", "moist", "-----"),
-        ("geese", "eagle", "YY--G"),  # two e in the word: one right, one elsewhere
-        ("eerie", "eagle", "G---G"),
-        ("llama", "label", "GYY--"),
-        ("allay", "label", "YYY--"),
-        ("speed", "abide", "--Y-Y"),
-        ("speed", "erase", "Y-YY-"),
-        ("aabbb", "bbaaa", "YYYY-"),
-    ],
-)
+@pytest.mark.parametrize(("guess", "word", "marks"), CASES["letters"])
 def test_letters_that_occur_twice(guess: str, word: str, marks: str) -> None:
     assert wordle.feedback(guess, word) == marks
 

@@ -26,8 +26,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from stamps import stamp
-from support.rwml import (
+from rwml_runs import (
     Trained,
     distances,
     mean_and_error,
@@ -37,6 +36,7 @@ from support.rwml import (
     train_text_world_by_trl,
     train_text_world_by_verl,
 )
+from stamps import stamp
 
 RESULTS = Path(__file__).parent / "results" / "rwml_tiny.json"
 KEY = ("world", "host", "algorithm", "seed")

@@ -3,7 +3,7 @@
 import pytest
 
 import rwml_tiny
-from support.rwml import Trained
+from rwml_runs import Trained
 
 VERSIONS = {"trl": "1", "python": "3"}
 

@@ -1,6 +1,5 @@
-"""Qwen-AgentWorld on TRL: its recipes; and what a judge is asked about rollouts, byte for byte as on verl."""
+"""Qwen-AgentWorld's recipes on TRL."""
 
-import asyncio
 import json
 import os
 import re
@@ -8,13 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import datasets
 import pytest
 import yaml
 
-from support import agentworld
 from support.openai_server import OpenAIServer, careful
-from support.scripts import judges_port, trl_words
+from support.scripts import flags, judges_port, trl_words
 from wm_plugin.data import read
 from wm_plugin.data.building import build
 from wm_plugin.errors import UserError
@@ -29,38 +26,9 @@ RECIPES = Path(__file__).parents[2] / "recipes" / "trl"
 NAMES = ["agentworld_gspo", "agentworld_gspo_tiny"]
 
 
-def call(function, rows):
-    """As TRL calls it."""
-    completions = [[{"role": "assistant", "content": agentworld.output(row["target"])}] for row in rows]
-    columns = {name: [row[name] for row in rows] for name in rows[0] if name != "prompt"}
-    host = {"completion_ids": [[0]] * len(rows), "trainer_state": None, "log_extra": None, "log_metric": None}
-    prompts = [row["prompt"] for row in rows]
-    return asyncio.run(function(prompts=prompts, completions=completions, **host, **columns))
-
-
-def test_the_judge_is_asked_the_same_on_both_hosts(tmp_path):
-    expected, scores = agentworld.measured(tmp_path)
-    assert agentworld.digest(expected) == agentworld.DIGEST
-    for suffix in (".jsonl", ".parquet"):
-        built = agentworld.build(tmp_path, "trl", suffix)
-        rows = list(datasets.load_dataset(suffix[1:].replace("jsonl", "json"), data_files=str(built), split="train"))
-        with agentworld.judge() as server:
-            (function,) = reward_functions([agentworld.block(server)])
-            assert call(function, rows) == [scores[row["target"]] for row in rows]
-            assert agentworld.requests(server) == expected
-
-
-def test_a_row_without_a_context_shows_its_prompt():
-    prompt = [{"role": "system", "content": "Be a shell."}, {"role": "user", "content": "ls"}]
-    with agentworld.judge() as server:
-        (function,) = reward_functions([agentworld.block(server)])
-        call(function, [{"prompt": prompt, "target": "a"}])
-        assert server.received == [agentworld.prompt_request()]
-
-
-def parsed(name, *flags):
+def parsed(name):
     on_cpu = ["--use_cpu", "true", "--bf16", "false", "--use_vllm", "false"]
-    return train.parse([*trl_words(name), *on_cpu, *flags])
+    return train.parse([*trl_words(name), *on_cpu])
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -108,8 +76,8 @@ def test_the_tiny_recipe_trains_with_a_judge(tmp_path, monkeypatch):
     tiny(["--out", "runs/rwml_sft_tiny", "--random", "--texts"])
     Path("runs/agentworld_tiny/data").mkdir(parents=True)
     prompts = str(RECIPES / "rwml_tiny_prompts.yaml")
-    for split, flags in (("train", []), ("test", ["--held-out"])):
-        tiny(["rollouts", "--out", "rollouts.jsonl", "--environment", "sql", "--count", "8", *flags])
+    for split, held_out in (("train", []), ("test", ["--held-out"])):
+        tiny(["rollouts", "--out", "rollouts.jsonl", "--environment", "sql", "--count", "8", *held_out])
         build(
             "rollouts.jsonl",
             "agentworld",
@@ -129,13 +97,13 @@ def test_the_tiny_recipe_trains_with_a_judge(tmp_path, monkeypatch):
         Path("config.yaml").write_text(yaml.safe_dump(config))
         sizes = {"max_steps": 2, "eval_steps": 2, "max_completion_length": 8, "per_device_eval_batch_size": 8}
         sizes |= {"per_device_train_batch_size": 8, "num_generations": 8, "eval_on_start": "false"}
-        flags = [part for name, value in sizes.items() for part in (f"--{name}", str(value))]
+        size = flags(**sizes)
         kwargs["rules"], truth = {"verifier": {"regex": "^[0-9]"}}, kwargs["rules"]
         Path("wrong.yaml").write_text(yaml.safe_dump(config))
         with pytest.raises(UserError, match="the verifiers hold for 0 of 8 real observations"):
-            train.build(["--config", "wrong.yaml", *flags])
+            train.build(["--config", "wrong.yaml", *size])
         kwargs["rules"] = truth
-        trainer, _ = train.build(["--config", "config.yaml", *flags])
+        trainer, _ = train.build(["--config", "config.yaml", *size])
         trainer.train()
         asked = [json.dumps(body) for body in server.bodies]
     steps = [row for row in trainer.state.log_history if "loss" in row]

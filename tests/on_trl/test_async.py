@@ -6,7 +6,6 @@ import pickle
 import random
 import threading
 from collections import defaultdict
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 
 import pytest
@@ -34,6 +33,7 @@ from support.async_on_trl import (  # noqa: E402
 )
 from support.on_trl import Gradients, ToolEnvironment, call, dataset, make_model, make_tokenizer, reward  # noqa: E402
 from support.perfect import perfect, settings  # noqa: E402
+from support.serving import Handler, serving  # noqa: E402
 from support.upstream import taken_from_host  # noqa: E402
 from wm_plugin import EchoConfig  # noqa: E402
 from wm_plugin.errors import UserError  # noqa: E402
@@ -170,15 +170,9 @@ class Awaited(ToolEnvironment):
     """A tool that is a coroutine function."""
 
     async def run_code(self, code: str) -> str:
-        """Run code.
-
-        Args:
-            code: The code.
-
-        Returns:
-            What it printed.
-        """
         return super().run_code(code)
+
+    run_code.__doc__ = ToolEnvironment.run_code.__doc__
 
 
 @pytest.mark.parametrize(
@@ -237,15 +231,7 @@ def test_a_turn_that_was_not_noted_stops_the_run(tmp_path, caplog):
     for coeff in (0.5, 0.0):
         settings = {"dataset": dataset(), "reward_funcs": [reward], "processing_class": tokenizer}
         local = LocalWorker(Late, 20, **settings, eos_token_ids=[1], num_generations=4)
-        trainer = Ours(
-            model=str(tmp_path),
-            args=config(max_steps=1),
-            train_dataset=dataset(),
-            processing_class=tokenizer,
-            rollout_worker=local,
-            weight_transfer=NoTransfer(),
-            world_model=EchoConfig(coeff),
-        )
+        trainer = make(tmp_path, tokenizer, EchoConfig(coeff), rollout_worker=local, environment_factory=None)
         if coeff:
             with pytest.raises(UserError, match="put WorldModelRolloutMixin before the class that overrides it"):
                 trainer.train()
@@ -326,16 +312,9 @@ def test_rollouts_by_transformers_while_it_trains(tmp_path):
         num_generations=4,
         max_tool_calling_iterations=4,
     )
-    trainer = Watched(
-        model=str(tmp_path),
-        args=config(max_steps=4, learning_rate=1e-2, per_device_train_batch_size=8),
-        train_dataset=rows_of_grid(),
-        processing_class=tokenizer,
-        environment_factory=GridEnvironment,
-        rollout_worker=local,
-        weight_transfer=copy,
-        world_model=EchoConfig(1.0),
-    )
+    args = config(max_steps=4, learning_rate=1e-2, per_device_train_batch_size=8)
+    given = {"environment_factory": GridEnvironment, "rollout_worker": local, "weight_transfer": copy}
+    trainer = make(tmp_path, tokenizer, EchoConfig(1.0), cls=Watched, args=args, rows=rows_of_grid(), **given)
     trainer.train()
     figures = [row for row in trainer.state.log_history if "echo/nll" in row]
     assert len(figures) == 4
@@ -410,29 +389,24 @@ def test_rollouts_in_a_perfect_world_model_are_those_of_the_real_world():
     assert "wm/env/simulation/requests" not in logged[0]
 
 
-class Server(ThreadingHTTPServer):
-    """Answers the request of a turn as vLLM does."""
+def answers(turn):
+    """A handler that answers the request of a turn as vLLM does."""
+    lock = threading.Lock()
 
-    def __init__(self, turn):
-        lock = threading.Lock()
+    class Turns(Handler):
+        def do_POST(self):
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            with lock:
+                ids, logps = turn(body["prompt"])
+            choice = {"token_ids": ids, "logprobs": {"token_logprobs": logps}}
+            answer = json.dumps({"choices": [choice]}).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self):
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                with lock:
-                    ids, logps = turn(body["prompt"])
-                choice = {"token_ids": ids, "logprobs": {"token_logprobs": logps}}
-                answer = json.dumps({"choices": [choice]}).encode()
-                self.send_response(200)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(answer)))
-                self.end_headers()
-                self.wfile.write(answer)
-
-            def log_message(self, *_):
-                pass
-
-        super().__init__(("127.0.0.1", 0), Handler)
+    return Turns
 
 
 @pytest.mark.nightly
@@ -441,27 +415,18 @@ def test_the_hosts_own_worker_in_its_process(tmp_path, monkeypatch):
     monkeypatch.setattr(async_rollout_worker, "is_vllm_available", lambda *_: True)  # only the server needs it
     tokenizer = tokenizer_of_tools()
     make_model(tokenizer).save_pretrained(tmp_path)
-    server = Server(Script(tokenizer))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
     gradients = Gradients()
-    try:
-        trainer = Watched(
-            model=str(tmp_path),
+    with serving(answers(Script(tokenizer))) as url:
+        trainer = make(
+            tmp_path,
+            tokenizer,
+            EchoConfig(COEFF),
+            cls=Watched,
             reward_funcs=[flat],
-            args=config(
-                max_steps=1, max_inflight_tasks=4, vllm_server_base_url=f"http://127.0.0.1:{server.server_port}"
-            ),
-            train_dataset=dataset(),
-            processing_class=tokenizer,
+            args=config(max_steps=1, max_inflight_tasks=4, vllm_server_base_url=url.removesuffix("/v1")),
             callbacks=[gradients],
-            environment_factory=ToolEnvironment,
-            weight_transfer=NoTransfer(),
-            world_model=EchoConfig(COEFF),
         )
         trainer.train()
-    finally:
-        server.shutdown()
-        server.server_close()
     samples = [sample for batch in trainer.taken[:2] for sample in batch]
     expected, tokens = naive_term(samples, tokenizer)
     assert trainer.state.log_history[0]["echo/tokens"] == tokens > 30
@@ -471,13 +436,13 @@ def test_the_hosts_own_worker_in_its_process(tmp_path, monkeypatch):
 # -- what it relies on, and what it refuses ---------------------------------------------------------------------------------
 
 
-def make(folder, tokenizer, echo=None, *, args=None, **kwargs):
-    return Ours(
+def make(folder, tokenizer, echo=None, *, cls=Ours, args=None, rows=None, **kwargs):
+    return cls(
         model=str(folder),
         args=args or config(max_steps=1),
-        train_dataset=dataset(8),
-        weight_transfer=NoTransfer(),
+        train_dataset=rows or dataset(),
         **{
+            "weight_transfer": NoTransfer(),
             "processing_class": tokenizer,
             "environment_factory": ToolEnvironment,
             "world_model": EchoConfig(0.5) if echo is None else echo,

@@ -43,8 +43,14 @@ def smoke(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_result_is_complete_and_the_same_in_the_file(smoke) -> None:
-    out, result, _ = smoke
+def test_a_run_is_complete_and_the_same_in_its_file_and_report(smoke) -> None:
+    out, result, seen = smoke
+    assert seen == {
+        "learn to predict the world": (5, 5),
+        "learn to walk": (5, 5),
+        "GRPO, RL alone": (2, 2),
+        "GRPO, RL + world-model objective": (2, 2),
+    }
     assert json.loads((out / "result.json").read_text()) == result
     assert [arm["coeff"] for arm in result["arms"]] == [0.0, 1.0]
     for arm in result["arms"]:
@@ -54,45 +60,17 @@ def test_result_is_complete_and_the_same_in_the_file(smoke) -> None:
         assert [step["step"] for step in arm["training"]] == [1, 2]
         assert all(step["echo/coeff"] == arm["coeff"] for step in arm["training"])
         assert all(math.isfinite(step["echo/nll"]) for step in arm["training"])
-
-
-@pytest.mark.slow
-def test_both_arms_start_alike_and_only_the_coefficient_tells_them_apart(smoke) -> None:
-    _, result, _ = smoke
-    without, with_objective = result["arms"]
+        # each of the 128 episodes has a policy token after every observation (20 tokens), the first included
+        assert arm["policy_tokens"] == 2 * 128 + arm["environment_tokens"] / 20
+    without, with_objective = result["arms"]  # which start alike
     assert all(without[key] == with_objective[key] for key in KEYS if key.endswith("_start"))
     assert without["training"][0] | {"echo/coeff": 1.0} == with_objective["training"][0]  # the same first rollouts
     assert with_objective["env_nll_end"] < without["env_nll_end"]
-
-
-@pytest.mark.slow
-def test_tokens_are_counted_from_the_run(smoke) -> None:
-    _, result, _ = smoke
-    for arm in result["arms"]:
-        # Each of the 128 episodes has a policy token after every observation (20 tokens), the first included.
-        assert arm["policy_tokens"] == 2 * 128 + arm["environment_tokens"] / 20
-
-
-@pytest.mark.slow
-def test_progress_covers_every_stage(smoke) -> None:
-    _, _, seen = smoke
-    assert seen == {
-        "learn to predict the world": (5, 5),
-        "learn to walk": (5, 5),
-        "GRPO, RL alone": (2, 2),
-        "GRPO, RL + world-model objective": (2, 2),
-    }
-
-
-@pytest.mark.slow
-def test_the_report_shows_the_claims_and_owns_up_to_an_incomplete_start(smoke) -> None:
-    out, result, _ = smoke
     document = (out / "report.html").read_text()
     assert "The warm start is incomplete" in document
     assert document.count("<figure") == 7  # the picture, and five curves
     assert result["look_ahead"]["sentence"] in html.unescape(document)
-    for claim in result["claims"]:
-        assert claim["verdict"] in document
+    assert all(claim["verdict"] in document for claim in result["claims"])
     assert 'class="wm-policy"' in document
     assert 'class="wm-content wm-counts"' in document
 

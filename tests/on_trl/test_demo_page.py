@@ -47,14 +47,14 @@ def held_out() -> HeldOut:
     return HeldOut(make_tokenizer(), BOARDS)
 
 
-def page(held_out: HeldOut, alone: float = 0.2, kept: float = 0.9) -> Page:
-    """The page of runs that start at an exact match of .7: RL alone ends at `alone`, the other arm at `kept`."""
+def page(held_out: HeldOut) -> Page:
+    """The page of runs that start at an exact match of .7: RL alone ends at .2, the other arm at .9."""
     start = measured(0.7, held_out)
     walks = [f"{board}>:U" for board in held_out.walked]
     real = [f"{board}>" for board in held_out.walked]
     before = [Prediction(context, text, text) for context, text in zip(walks, real, strict=True)]
     arms = []
-    for coeff, end in ((0.0, alone), (1.0, kept)):
+    for coeff, end in ((0.0, 0.2), (1.0, 0.9)):
         ahead = [Ahead(ratio(0.4, BOARDS // 4), ratio(share, BOARDS // 4)) for share in (0.4, end)]
         wrong = [text if coeff else "?" * (index % 20) + text[index % 20 :] for index, text in enumerate(real)]
         arms.append(
@@ -80,8 +80,8 @@ def page(held_out: HeldOut, alone: float = 0.2, kept: float = 0.9) -> Page:
     return Page(render(make_report(result, arms, before, held_out)), "What reinforcement learning does")
 
 
-def test_the_sentence_then_the_picture_then_how_to_read(held_out) -> None:
-    text = page(held_out).text
+def test_the_page_from_the_sentence_to_the_rollouts(held_out) -> None:
+    shown = page(held_out)
     order = [
         "reaches the goal on 90% of unseen boards after RL with the world-model objective, on 20% after RL alone: "
         "RL alone forgets its world (20% of next boards predicted exactly, 70% at the start), the world-model objective keeps it "
@@ -97,41 +97,25 @@ def test_the_sentence_then_the_picture_then_how_to_read(held_out) -> None:
         "Held-out environment NLL",
         "Rollouts",
     ]
-    places = [text.index(part) for part in order]
+    places = [shown.text.index(part) for part in order]
     assert places == sorted(places)
 
-
-def test_arms_have_words_and_their_coefficients_are_small(held_out) -> None:
-    shown = page(held_out)
-    assert "coeff 0" not in shown.text
+    assert "coeff 0" not in shown.text  # arms have words, and their coefficients are small
     assert "RL alone coefficient 0" in shown.text
     assert shown.tags.count("small") > 2
     labels = {value for _, name, value in shown.attributes if name == "data-label"}
     assert labels == {"the start", *NAMES, " against ".join(reversed(NAMES))}
-
-
-def test_differences_have_a_sign_and_none_has_not(held_out) -> None:
-    cells = page(held_out).cells
-    assert not [cell for cell in cells if re.search(r"[+−]0(\.0+)?(?![.\d])", cell)]
-    assert any("−50 points" in cell for cell in cells)
-    assert any("0 points" in cell and "0 to 0" in cell for cell in cells)
-
-
-def test_every_glyph_of_the_boards_is_in_the_legend(held_out) -> None:
-    shown = page(held_out)
+    # differences have a sign, and none has not
+    assert not [cell for cell in shown.cells if re.search(r"[+−]0(\.0+)?(?![.\d])", cell)]
+    assert any("−50 points" in cell for cell in shown.cells)
+    assert any("0 points" in cell and "0 to 0" in cell for cell in shown.cells)
+    # every glyph of the boards is in the legend
     glyphs = page_of_demo._TEXTS["glyphs"]
     explained = {character for characters in glyphs for character in characters.split()}
-    for meaning in glyphs.values():
-        assert meaning in shown.text
-    boards = "".join(held_out.boards + held_out.walked) + ">!:P"
-    assert set(boards) - {"\n"} <= explained
-
-
-def test_bands_show_the_noise_of_held_out_measures(held_out) -> None:
-    shown = page(held_out)
-    assert (
-        sum(name == "class" and value == "band" for _, name, value in shown.attributes) == 2 * 4
-    )  # the held-out measures
+    assert all(meaning in shown.text for meaning in glyphs.values())
+    assert set("".join(held_out.boards + held_out.walked) + ">!:P") - {"\n"} <= explained
+    # the noise of each of the held-out measures has a band
+    assert sum(name == "class" and value == "band" for _, name, value in shown.attributes) == 2 * 4
 
 
 @pytest.mark.parametrize(

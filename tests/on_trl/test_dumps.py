@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from support.on_trl import Scripted, ToolEnvironment, config, make_model, make_tokenizer, reward
+from support.on_trl import Scripted, ToolEnvironment, make_tokenizer, run
 from wm_plugin.cli.main import main
 from wm_plugin.data.chat import chat
 from wm_plugin.data.host_dumps import FILE
@@ -48,27 +48,10 @@ class Door:
 
 def trained(folder: Path, factory: Any, rows: list[dict[str, Any]]) -> tuple[Path, Any, list[list[int]]]:
     """A run's dump, its tokenizer, and the tokens of its prompts."""
-    from datasets import Dataset
-
-    tokenizer = make_tokenizer()
-    Kept.seen = []
-    trainer = Kept(
-        model=make_model(tokenizer),
-        reward_funcs=[reward],
-        args=config(
-            output_dir=str(folder),
-            max_steps=1,
-            num_generations=2,
-            gradient_accumulation_steps=1,
-            log_completions=True,
-            reward_weights=[3.0],
-        ),
-        train_dataset=Dataset.from_list(rows),
-        processing_class=tokenizer,
-        environment_factory=factory,
-        world_model=EchoConfig(0.5),
-    )
-    trainer.train()
+    tokenizer, Kept.seen = make_tokenizer(), []
+    args = {"output_dir": str(folder), "max_steps": 1, "num_generations": 2, "gradient_accumulation_steps": 1}
+    args |= {"log_completions": True, "reward_weights": [3.0]}
+    run(Kept, args=args, rows=rows, environment=factory, processing_class=tokenizer, world_model=EchoConfig(0.5))
     tokenizer.save_pretrained(folder / "tokenizer")
     return next((folder / "completions").glob("*.parquet")), tokenizer, Kept.seen
 

@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("trl")
 
 from support.predictions import PROMPTS, grid_transitions, save_tiny
+from support.scripts import flags
 from wm_plugin.data.transitions import read_transitions
 from wm_plugin.data.write import write_transitions
 
@@ -20,30 +21,11 @@ ROOT = Path(__file__).parents[2]
 
 
 def command(folder, work):
-    return [
-        *(
-            sys.executable,
-            "-m",
-            "wm_plugin",
-            "data",
-            "easy",
-            folder / "grid.jsonl",
-            "--out",
-            folder / f"{work}.jsonl",
-        ),
-        *("--model", folder / "base", "--prompts", folder / "short.yaml", "--work", folder / work, "--json"),
-        *(
-            "--reward",
-            "support.predictions:cells",
-            "--filter-share",
-            "0.5",
-            "--target-easy-share",
-            "0.3",
-            "--shard-size",
-            "12",
-        ),
-        *("--learning-rate", "3e-3", "--epochs", "30", "--train-batch-size", "16", "--max-new-tokens", "80"),
-    ]
+    fields = {"out": folder / f"{work}.jsonl", "model": folder / "base", "prompts": folder / "short.yaml"}
+    fields |= {"work": folder / work, "reward": "support.predictions:cells", "filter-share": 0.5, "shard-size": 12}
+    fields |= {"target-easy-share": 0.3, "learning-rate": 3e-3, "epochs": 30, "train-batch-size": 16}
+    verb = [sys.executable, "-m", "wm_plugin", "data", "easy", str(folder / "grid.jsonl"), "--json"]
+    return [*verb, *flags(**fields, **{"max-new-tokens": 80})]
 
 
 def files(folder):

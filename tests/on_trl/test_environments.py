@@ -5,9 +5,8 @@ from typing import ClassVar
 import pytest
 
 from support.environments import END, NAMES, SEED, TURNS, episodes, world
-from support.on_trl import Batches, config, make_model, make_tokenizer
+from support.on_trl import Batches, make
 from wm_plugin import EchoConfig
-from wm_plugin.hosting.world import tool_methods
 from wm_plugin.trl import WorldModelGRPOTrainer
 from wm_plugin.worlds import mixture
 
@@ -37,36 +36,16 @@ class Played(Batches, WorldModelGRPOTrainer):
 
 
 def trainer_of(rows, found, factory, **fields):
-    tools = [] if isinstance(factory, dict) else list(tool_methods(factory()).values())
-    tokenizer = make_tokenizer(tools)
     Played.episodes = found
-    return Played(
-        model=make_model(tokenizer),
-        args=config(
-            max_steps=2,
-            num_generations=2,
-            gradient_accumulation_steps=1,
-            learning_rate=1e-3,
-            max_completion_length=3500,
-            **fields,
-        ),
-        train_dataset=rows,
-        processing_class=tokenizer,
-        environment_factory=factory,
-        world_model=EchoConfig(0.5),
-    )
-
-
-def dataset(rows):
-    from datasets import Dataset
-
-    return Dataset.from_list(rows)
+    args = {"num_generations": 2, "gradient_accumulation_steps": 1, "learning_rate": 1e-3}
+    args |= {"max_completion_length": 3500, **fields}
+    return make(Played, args=args, rows=rows, environment=factory, reward_funcs=None, world_model=EchoConfig(0.5))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_environment_is_trained_in_for_two_steps_and_shows_what_it_shows_without_a_host(name):
     found = episodes(name, "trl")
-    rows = dataset([dict(episode.row) for episode in found] * 2)  # a batch has two prompts
+    rows = [dict(episode.row) for episode in found] * 2  # a batch has two prompts
     trainer = trainer_of(rows, found, world(name).environment, per_device_train_batch_size=4)
     before = [parameter.detach().clone() for parameter in trainer.model.parameters()]
     trainer.train()
@@ -93,7 +72,7 @@ def test_several_environments_in_one_run():
     found = {name: episodes(name, "trl", 1)[0] for name in names}
     rows = mixture.dataset_rows(dict.fromkeys(names, 1), seed=SEED)
     factory = {name: world(name).environment for name in names}
-    trainer = trainer_of(dataset(rows), list(found.values()), factory, per_device_train_batch_size=6)
+    trainer = trainer_of(rows, list(found.values()), factory, per_device_train_batch_size=6)
     trainer.train()
     for inputs, completions, _ in trainer.seen:
         for row, messages in zip(inputs, completions, strict=True):

@@ -6,18 +6,15 @@ from typing import Any
 
 import pytest
 import torch
-import trl
-from datasets import Dataset
-from packaging.version import Version
 
-from support.on_trl import Batches, call, config, make_model, make_tokenizer
+from support.on_trl import NEEDS_ENVIRONMENTS, Batches, call, make
 from wm_plugin import EchoConfig
 from wm_plugin.trl import WorldModelGRPOTrainer
 from wm_plugin.worlds.forth import ForthEnvironment, dataset_rows, problems
 
 pytestmark = [
     pytest.mark.skipif(not (shutil.which("gforth") and shutil.which("bwrap")), reason="needs gforth and bubblewrap"),
-    pytest.mark.skipif(Version(trl.__version__) < Version("1.8"), reason="environments need trl >= 1.8"),
+    NEEDS_ENVIRONMENTS,
 ]
 
 
@@ -47,17 +44,8 @@ class Ours(Batches, WorldModelGRPOTrainer):
 def test_what_the_trainer_learns_of_forth(tools):
     pytest.importorskip("bm25s")
     rows = dataset_rows(1, level="0", max_turns=10) * 4
-    environment = ForthEnvironment()
-    tokenizer = make_tokenizer([environment.submit_code, environment.run_code, environment.lookup_doc])
-    trainer = Ours(
-        model=make_model(tokenizer),
-        args=config(max_steps=1, max_completion_length=1200),
-        train_dataset=Dataset.from_list(rows),
-        processing_class=tokenizer,
-        environment_factory=ForthEnvironment,
-        world_model=EchoConfig(0.5, tools),
-        reward_funcs=[],
-    )
+    args, echo = {"max_steps": 1, "max_completion_length": 1200}, EchoConfig(0.5, tools)
+    trainer = make(Ours, args=args, rows=rows, environment=ForthEnvironment, world_model=echo, reward_funcs=[])
     trainer.problem = rows[0]["problem"]
     torch.manual_seed(0)
     trainer.train()
@@ -65,7 +53,7 @@ def test_what_the_trainer_learns_of_forth(tools):
     learned = ""
     for batch in trainer.batches:
         for ids, weights in zip(batch["completion_ids"], batch["wm_weights"], strict=True):
-            learned += tokenizer.decode(ids[weights > 0])
+            learned += trainer.processing_class.decode(ids[weights > 0])
     assert "Undefined word" in learned
     assert "Compiled." in learned
     assert problems()[trainer.problem].example[1] in learned

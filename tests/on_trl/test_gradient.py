@@ -8,7 +8,7 @@ import torch
 from trl import GRPOTrainer
 
 from support import reference as trl_reference
-from support.on_trl import Batches, Scripted, ToolEnvironment, config, make_model, run
+from support.on_trl import Batches, Scripted, ToolEnvironment, make_model, run
 from wm_plugin import EchoConfig
 from wm_plugin.trl import WorldModelGRPOTrainer
 
@@ -27,34 +27,18 @@ class Ours(Batches, Scripted, WorldModelGRPOTrainer):
 class Repeating(ToolEnvironment):
     """`run_code` repeats what it was told; `lookup_doc` shows more than it was told."""
 
-    def run_code(self, code: str) -> str:
-        """Run code.
-
-        Args:
-            code: The code.
-
-        Returns:
-            What it printed.
-        """
+    def _printed(self, code):
         if "raise" in code:
             raise RuntimeError("host-made failure")
         return f"OUT[{code}] run_code code"
 
-    def lookup_doc(self, name: str) -> str:
-        """Look a word up.
-
-        Args:
-            name: The word.
-
-        Returns:
-            Its documentation.
-        """
+    def _shown(self, name):
         return f"DOC {name} größer 漢字 and many more words than there were before"
 
 
 @functools.cache
 def stock_run(environment, **fields):
-    return run(Stock, args=config(**fields), environment_factory=environment)
+    return run(Stock, args=fields, environment=environment)
 
 
 def slow_but(values, *fast):
@@ -80,7 +64,7 @@ def check_parity(
 ):
     """`grad - grad(stock) == coeff · grad(mean NLL)`, step by step, to 1e-6; without a policy loss `grad` alone."""
     stock, before = stock_run(environment, **fields)
-    ours, after = run(Ours, args=config(**fields), world_model=echo, environment_factory=environment)
+    ours, after = run(Ours, args=fields, world_model=echo, environment=environment)
     assert len(stock.batches) == len(ours.batches) > 0
     for one, other in zip(stock.batches, ours.batches, strict=True):  # the same rollouts
         assert torch.equal(one["completion_ids"], other["completion_ids"])
@@ -126,15 +110,6 @@ def test_tempered_is_the_likelihood_at_that_temperature_and_says_so():
     assert all(key.startswith("echo_tempered/") for key in keys)
 
 
-def test_coefficients_by_tool():
-    tools = {"run_code": 0.3, "lookup_doc": 0.07}
-    check_parity(EchoConfig(1.0, tools), tools=tools, max_steps=1)
-
-
-def test_one_tool_only():
-    check_parity(EchoConfig(COEFF, ["lookup_doc"]), tools={"lookup_doc": 1.0}, max_steps=1)
-
-
 @pytest.mark.parametrize("accumulation", slow_but([1, 2, 4], 2))
 def test_turn_information(accumulation):
     """Two categories, by hand: `run_code` is an echo, `lookup_doc` a retrieval."""
@@ -150,19 +125,26 @@ def test_turn_information(accumulation):
     assert row["echo/information"] == pytest.approx((0.05 * repeated + shown) / (repeated + shown), rel=1e-6)
 
 
-def test_turn_information_with_multipliers_and_scaffold():
-    ratios = {"echo": 0.2, "retrieval": 1.5}
-    check_parity(
-        EchoConfig(1.0, {"run_code": 0.3, "lookup_doc": 0.07}, content_only=False, turn_information=ratios),
-        tools={"run_code": 0.2 * 0.3, "lookup_doc": 1.5 * 0.07},
-        content_only=False,
-        environment=Repeating,
-        max_steps=1,
-    )
+BY_TOOL = {"run_code": 0.3, "lookup_doc": 0.07}
+SELECTIONS = {
+    "by tool": (EchoConfig(1.0, BY_TOOL), {"tools": BY_TOOL}),
+    "one tool": (EchoConfig(COEFF, ["lookup_doc"]), {"tools": {"lookup_doc": 1.0}}),
+    "scaffold": (EchoConfig(COEFF, content_only=False), {"content_only": False}),
+    "observation tokens": (
+        EchoConfig(COEFF, ["run_code"], normalization="observation_tokens"),
+        {"tools": {"run_code": 1.0}, "observed": True},
+    ),
+    "turn information": (
+        EchoConfig(1.0, BY_TOOL, content_only=False, turn_information={"echo": 0.2, "retrieval": 1.5}),
+        {"tools": {"run_code": 0.2 * 0.3, "lookup_doc": 1.5 * 0.07}, "content_only": False, "environment": Repeating},
+    ),
+}
 
 
-def test_with_scaffold():
-    check_parity(EchoConfig(COEFF, content_only=False), content_only=False, max_steps=1)
+@pytest.mark.parametrize("name", SELECTIONS)
+def test_selections(name):
+    echo, naive = SELECTIONS[name]
+    check_parity(echo, max_steps=1, **naive)
 
 
 def test_with_host_made_errors():
@@ -179,15 +161,6 @@ def test_floor_and_ceiling_leave_the_count_alone(floor, ceiling):
         max_steps=1,
     )
     assert 0 < ours.state.log_history[0]["echo/tokens_in_loss"] < 1
-
-
-def test_normalised_by_observation_tokens():
-    check_parity(
-        EchoConfig(COEFF, ["run_code"], normalization="observation_tokens"),
-        tools={"run_code": 1.0},
-        observed=True,
-        max_steps=1,
-    )
 
 
 @pytest.mark.parametrize("accumulation", slow_but([1, 2, 4], 4))
@@ -247,7 +220,7 @@ def test_one_forward_a_micro_batch(monkeypatch):
         "_get_per_token_logps_and_entropies",
         lambda self, *a, **k: calls.append(1) or inner(self, *a, **k),
     )
-    ours, _ = run(Ours, args=config(), world_model=EchoConfig(COEFF))
+    ours, _ = run(Ours, world_model=EchoConfig(COEFF))
     assert len(calls) == len(ours.batches) == 4
 
 
@@ -256,8 +229,8 @@ def test_the_objective_does_not_depend_on_the_split():
     gradients = []
     for accumulation, size in ((1, 8), (4, 2)):
         fields = {"gradient_accumulation_steps": accumulation, "per_device_train_batch_size": size, "max_steps": 1}
-        _, before = run(Stock, args=config(**fields))
-        _, after = run(Ours, args=config(**fields), world_model=EchoConfig(COEFF))
+        _, before = run(Stock, args=fields)
+        _, after = run(Ours, args=fields, world_model=EchoConfig(COEFF))
         gradients.append(after[0] - before[0])
     whole, split = gradients
     assert (split - whole).norm() <= 1e-6 * whole.norm()

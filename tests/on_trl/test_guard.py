@@ -7,7 +7,17 @@ import pytest
 import torch
 from datasets import Dataset
 
-from support.on_trl import Scripted, ToolEnvironment, call, config, dataset, make_model, make_tokenizer, reward
+from support.on_trl import (
+    Scripted,
+    ToolEnvironment,
+    call,
+    config,
+    dataset,
+    make,
+    reward,
+    run,
+    series,
+)
 from wm_plugin import EchoConfig
 from wm_plugin.errors import UserError
 from wm_plugin.objectives.guard import Guard, GuardConfig
@@ -26,20 +36,10 @@ class Told(ToolEnvironment):
         super().reset()
         self.word = word
 
-    def run_code(self, code: str) -> str:
-        """Run code.
-
-        Args:
-            code: The code.
-        """
+    def _printed(self, code):
         return self.word * 4
 
-    def lookup_doc(self, name: str) -> str:
-        """Look a word up.
-
-        Args:
-            name: The word.
-        """
+    def _shown(self, name):
         return self.word * 2
 
 
@@ -49,24 +49,18 @@ def rows(word, count=8):
 
 def told(guard=None, *, rewards=reward, **fields):
     objective = {name: fields.pop(name) for name in ("zero_variance_groups",) if name in fields}
-    tokenizer = make_tokenizer([Told().run_code, Told().lookup_doc])
     settings = {"eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 4, "learning_rate": 1e-2}
-    trainer = Ours(
-        model=make_model(tokenizer),
+    trainer = make(
+        Ours,
         reward_funcs=[rewards],
-        args=config(**{"max_steps": 4, "gradient_accumulation_steps": 1, **settings, **fields}),
-        train_dataset=rows("abc"),
+        args={"max_steps": 4, "gradient_accumulation_steps": 1, **settings, **fields},
+        rows=rows("abc"),
         eval_dataset={"same": rows("abc", 1), "other": rows("xyz", 1)},
-        processing_class=tokenizer,
-        environment_factory=Told,
+        environment=Told,
         world_model=EchoConfig(0.5, guard=guard, **objective),
     )
     torch.manual_seed(11)
     return trainer
-
-
-def series(trainer, name):
-    return [row[name] for row in trainer.state.log_history if name in row]
 
 
 def replayed(trainer, guard):
@@ -146,7 +140,7 @@ def test_the_config_takes_it_in_each_form():
     assert config(cls=WorldModelGRPOConfig, echo_coeff=0.1).echo_config().guard is None
 
 
-class Reader:
+class Reading(WorldModelGRPOTrainer):
     """A policy that opens the page that it is asked about, at a line which follows from the question."""
 
     def _generate_single_turn(self, prompt_ids, *args, **kwargs):
@@ -162,10 +156,6 @@ class Reader:
         return turns, None
 
 
-class Reading(Reader, WorldModelGRPOTrainer):
-    pass
-
-
 def pages(count, split):
     """Questions of the world docs that name their place: its results can be learnt by heart and by nothing else."""
     questions = dataset_rows(count, seed=4, split=split)
@@ -175,32 +165,18 @@ def pages(count, split):
 
 
 def read(guard):
-    environment = DocsEnvironment()
-    names = ("search_docs", "scan_page", "open_lines", "finish")
-    tokenizer = make_tokenizer([getattr(environment, name) for name in names])
-    trainer = Reading(
-        model=make_model(tokenizer),
-        reward_funcs=[reward],
-        args=config(
-            max_steps=80,
-            gradient_accumulation_steps=1,
-            per_device_train_batch_size=16,
-            num_generations=2,
-            max_completion_length=500,
-            learning_rate=1e-2,
-            logging_steps=5,
-            eval_strategy="steps",
-            eval_steps=5,
-            per_device_eval_batch_size=16,
-        ),
-        train_dataset=pages(8, "train"),
+    args = {"max_steps": 80, "gradient_accumulation_steps": 1, "per_device_train_batch_size": 16, "num_generations": 2}
+    args |= {"max_completion_length": 500, "learning_rate": 1e-2, "logging_steps": 5}
+    args |= {"eval_strategy": "steps", "eval_steps": 5, "per_device_eval_batch_size": 16}
+    trainer, _ = run(
+        Reading,
+        dtype=torch.float32,
+        args=args,
+        rows=pages(8, "train"),
         eval_dataset={"unseen": pages(16, "unseen")},
-        processing_class=tokenizer,
-        environment_factory=DocsEnvironment,
+        environment=DocsEnvironment,
         world_model=EchoConfig(0.5, guard=guard),
     )
-    torch.manual_seed(11)
-    trainer.train()
     return trainer
 
 

@@ -6,13 +6,11 @@ import torch
 from support import reference
 from support.on_trl import (
     Batches,
-    Gradients,
     Scripted,
-    ToolEnvironment,
-    config,
     dataset,
+    make,
     make_model,
-    make_tokenizer,
+    run,
 )
 from wm_plugin import EchoConfig
 from wm_plugin.errors import UserError
@@ -32,21 +30,8 @@ def by_task(prompts, completions, **_):
 
 def trained(echo, reward=by_task, rows=64, **fields):
     """With groups of two: where a group has an advantage, both of its completions have one."""
-    tokenizer = make_tokenizer([ToolEnvironment().run_code, ToolEnvironment().lookup_doc])
-    gradients = Gradients()
-    trainer = Ours(
-        model=make_model(tokenizer, dtype=torch.float64),
-        reward_funcs=[reward],
-        args=config(**{"max_steps": 1, "num_generations": 2, **fields}),
-        train_dataset=dataset(rows),
-        processing_class=tokenizer,
-        environment_factory=ToolEnvironment,
-        callbacks=[gradients],
-        world_model=echo,
-    )
-    torch.manual_seed(11)
-    trainer.train()
-    return trainer, gradients.steps
+    args = {"max_steps": 1, "num_generations": 2, **fields}
+    return run(Ours, reward_funcs=[reward], args=args, rows=dataset(rows), world_model=echo)
 
 
 FIELDS = {
@@ -175,17 +160,8 @@ def test_what_cannot_be_refilled_is_refused(fields, message, coeff):
 
 
 def test_a_stream_is_refused():
-    tokenizer = make_tokenizer([ToolEnvironment().run_code, ToolEnvironment().lookup_doc])
     with pytest.raises(UserError, match="a stream has no n-th row; load it whole"):
-        Ours(
-            model=make_model(tokenizer),
-            reward_funcs=[by_task],
-            args=config(),
-            train_dataset=dataset(8).to_iterable_dataset(),
-            processing_class=tokenizer,
-            environment_factory=ToolEnvironment,
-            world_model=EchoConfig(0.5, zero_variance_groups="refill"),
-        )
+        make(Ours, rows=dataset(8).to_iterable_dataset(), world_model=EchoConfig(0.5, zero_variance_groups="refill"))
 
 
 def test_prompts_are_drawn_by_step_without_repeating():

@@ -68,12 +68,8 @@ def test_scores_and_figures():
     scores, logged = call(function, [said("a b"), said("a c"), "a b"], target=["a b"] * 3, observer=["tool"] * 3)
     assert scores == [1.0, 0.6, 0.0]  # by hand: 2·1/(2+2) is 0.5, and a tie goes up; no tag, no prediction
     assert logged == {"wm/rouge/no_prediction": pytest.approx(1 / 3), "wm/rouge/no_tokens": 0.0}
-
-
-def test_without_log_metric():
-    """As TRL was before it had one."""
-    scores = rewards.exact(prompts=["?"], completions=[said("a")], completion_ids=[[0]], target=["a"])
-    assert scores == [1.0]
+    # as TRL was before it had log_metric
+    assert rewards.exact(prompts=["?"], completions=[said("a")], completion_ids=[[0]], target=["a"]) == [1.0]
 
 
 def test_rwml_takes_the_observer_and_names_it_where_it_is_missing(work):
@@ -108,9 +104,7 @@ def test_a_function_gets_the_columns_that_it_takes():
     ("given", "message"),
     [
         ([1.0, 2.0], "reward bad returned 2 scores for 1 predictions"),
-        (1.0, "reward bad returned float; write list"),
         (["high"], "returned a str for a row; write a finite number, or None"),
-        ([math.inf], "returned inf for a row"),
     ],
 )
 def test_what_is_no_score(given, message):
@@ -129,12 +123,7 @@ def test_none_and_nan_leave_a_row_out(given):
     ("spec", "message"),
     [
         ("rogue", "reward: there is no 'rogue'; did you mean 'rouge'?"),
-        (
-            "rouge",
-            "reward rouge has no tag, and trainers pass whole outputs; write kwargs: {tag: next_state}",
-        ),
-        ({"path": "rouge", "kwarg": {}}, "reward has no field 'kwarg'; did you mean 'kwargs'?"),
-        ({"path": "rwml", "kwargs": {"tag": "x"}}, "rwml does not take these arguments"),
+        ("rouge", "reward rouge has no tag, and trainers pass whole outputs; write kwargs: {tag: next_state}"),
         (lambda predictions: [], "predictions and targets come first"),
     ],
 )

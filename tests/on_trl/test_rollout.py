@@ -13,11 +13,7 @@ from support.on_trl import (
     Scripted,
     ToolEnvironment,
     call,
-    config,
     dataset,
-    make_model,
-    make_tokenizer,
-    reward,
     run,
 )
 from wm_plugin import EchoConfig
@@ -43,15 +39,24 @@ async def later(text):
     return boom(text)
 
 
-def test_a_tool_that_returns_the_text_of_a_failure_has_not_failed():
+FAILURE = message("boom", "{'error': 'boom'}")
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_tool_that_returns_the_text_of_a_failure_has_not_failed(asynchronous):
     calls = CallRecorder()
-    (tools,) = calls.wrap([{"boom": boom}])
-    assert tools["boom"]("return") == "{'error': 'boom'}"
-    assert not calls.failed(0, message("boom", "{'error': 'boom'}"))
+    first, second = calls.wrap([{"boom": later if asynchronous else boom}] * 2)
+
+    def play(tools, text):
+        return asyncio.run(tools["boom"](text=text)) if asynchronous else tools["boom"](text=text)
+
+    assert play(first, "return") == FAILURE["content"]
+    assert not calls.failed(0, FAILURE)
     with pytest.raises(ValueError, match="boom"):
-        tools["boom"](text="raise")
-    assert calls.failed(0, message("boom", "{'error': 'boom'}"))
-    assert not calls.failed(0, message("boom", "{'error': 'boom'}"))  # each failure explains one message
+        play(second, "raise")
+    assert not calls.failed(0, FAILURE)  # failures belong to their row
+    assert calls.failed(1, FAILURE)
+    assert not calls.failed(1, FAILURE)  # each failure explains one message
 
 
 def test_results_can_be_tokenized():
@@ -63,16 +68,6 @@ def test_results_can_be_tokenized():
     assert asyncio.run(tools["later"]()) == "? a"
 
 
-def test_failures_belong_to_their_row():
-    calls = CallRecorder()
-    first, second = calls.wrap([{"boom": boom}, {"boom": boom}])
-    with pytest.raises(ValueError, match="boom"):
-        second["boom"]("raise")
-    assert not calls.failed(0, message("boom", "{'error': 'boom'}"))
-    assert calls.failed(1, message("boom", "{'error': 'boom'}"))
-    assert first["boom"]("x") == "{'error': 'boom'}"
-
-
 def test_wrong_arguments_and_unknown_tools_are_the_hosts_failures():
     calls = CallRecorder()
     (tools,) = calls.wrap([{"boom": boom}])
@@ -80,16 +75,6 @@ def test_wrong_arguments_and_unknown_tools_are_the_hosts_failures():
         tools["boom"](no_such_argument=1)
     assert calls.failed(0, message("boom", str({"error": str(error.value)})))
     assert calls.failed(0, message("bom", "{'error': 'Tool bom not found.'}"))
-
-
-def test_async_tools_are_watched_until_they_return():
-    calls = CallRecorder()
-    (tools,) = calls.wrap([{"later": later}])
-    assert asyncio.run(tools["later"]("return")) == "{'error': 'boom'}"
-    assert not calls.failed(0, message("later", "{'error': 'boom'}"))
-    with pytest.raises(ValueError, match="boom"):
-        asyncio.run(tools["later"]("raise"))
-    assert calls.failed(0, message("later", "{'error': 'boom'}"))
 
 
 def test_results_that_are_not_in_the_tokens_stop_the_run():
@@ -103,15 +88,7 @@ def test_results_that_are_not_in_the_tokens_stop_the_run():
 
 
 class Errors(ToolEnvironment):
-    def run_code(self, code: str) -> str:
-        """Run code.
-
-        Args:
-            code: The code.
-
-        Returns:
-            What it printed.
-        """
+    def _printed(self, code):
         return boom(code)
 
 
@@ -127,20 +104,9 @@ class Same(Batches, WorldModelGRPOTrainer):
 
 
 def test_inside_the_trainer_only_the_tools_own_text_counts():
-    environment = Errors()
-    tokenizer = make_tokenizer([environment.run_code, environment.lookup_doc])
-    expected = {False: 1, True: 2}
-    for include, blocks in expected.items():
-        trainer = Same(
-            model=make_model(tokenizer),
-            reward_funcs=[reward],
-            args=config(max_steps=1),
-            train_dataset=dataset(),
-            processing_class=tokenizer,
-            environment_factory=Errors,
-            world_model=EchoConfig(0.5, include_errors=include),
-        )
-        trainer.train()
+    for include, blocks in ((False, 1), (True, 2)):
+        echo = EchoConfig(0.5, include_errors=include)
+        trainer, _ = run(Same, args={"max_steps": 1}, environment=Errors, world_model=echo)
         counts = (trainer.batches[0]["wm_weights"] > 0).sum(1)
         assert counts.tolist() == [blocks * len("{'error': 'boom'}")] * 4
 
@@ -154,17 +120,9 @@ class Asking(Batches, WorldModelGRPOTrainer):
 
 def test_turn_information_of_a_conversation_is_that_of_the_same_data():
     """Weights by hand, of the real trainer; tests/objectives/test_information.py has them of the reader."""
-    tokenizer = make_tokenizer([Oracle().ask])
-    trainer = Asking(
-        model=make_model(tokenizer),
-        reward_funcs=[reward],
-        args=config(max_steps=1, max_completion_length=1500),
-        train_dataset=dataset(),
-        processing_class=tokenizer,
-        environment_factory=Oracle,
-        world_model=EchoConfig(0.5, turn_information=True),
-    )
-    trainer.train()
+    echo, args = EchoConfig(0.5, turn_information=True), {"max_steps": 1, "max_completion_length": 1500}
+    trainer, _ = run(Asking, args=args, environment=Oracle, world_model=echo)
+    tokenizer = trainer.processing_class
     weights, ids = trainer.batches[0]["wm_weights"][0], trainer.batches[0]["completion_ids"][0]
     found = [
         (weight, list(group)) for weight, group in itertools.groupby(range(len(ids)), weights.tolist().__getitem__)
@@ -180,15 +138,7 @@ def test_turn_information_of_a_conversation_is_that_of_the_same_data():
 
 
 class Other(ToolEnvironment):
-    def lookup_doc(self, name: str) -> str:
-        """Look a word up.
-
-        Args:
-            name: The word.
-
-        Returns:
-            Its documentation.
-        """
+    def _shown(self, name):
         return f"OTHER {name}"
 
 
@@ -198,21 +148,11 @@ class Ours(Batches, Scripted, WorldModelGRPOTrainer):
 
 def test_several_environments_in_one_dataset():
     pytest.importorskip("trl", minversion="1.8")
-    environment = ToolEnvironment()
-    tokenizer = make_tokenizer([environment.run_code, environment.lookup_doc])
     rows = dataset(16).map(lambda row, index: {"environment": ["one", "two"][index % 2]}, with_indices=True)
-    trainer = Ours(
-        model=make_model(tokenizer),
-        reward_funcs=[reward],
-        args=config(max_steps=2),
-        train_dataset=rows,
-        processing_class=tokenizer,
-        environment_factory={"one": ToolEnvironment, "two": Other},
-        world_model=EchoConfig(0.5, ["lookup_doc"]),
-    )
-    trainer.train()
+    worlds = {"one": ToolEnvironment, "two": Other}
+    trainer, _ = run(Ours, rows=rows, environment=worlds, world_model=EchoConfig(0.5, ["lookup_doc"]))
     texts = "".join(
-        tokenizer.decode(batch["completion_ids"][row][batch["wm_weights"][row] > 0])
+        trainer.processing_class.decode(batch["completion_ids"][row][batch["wm_weights"][row] > 0])
         for batch in trainer.batches
         for row in range(len(batch["completion_ids"]))
     )
@@ -240,7 +180,7 @@ def test_turns_that_the_hosts_parser_fails_on_are_plain_text(coeff):
             completions.extend(completions_)
             return super()._calculate_rewards(inputs, prompts, completions_, completion_ids_list)
 
-    trainer, _ = run(Trainer, args=config(max_steps=1, gradient_accumulation_steps=1), world_model=EchoConfig(coeff))
+    trainer, _ = run(Trainer, args={"max_steps": 1, "gradient_accumulation_steps": 1}, world_model=EchoConfig(coeff))
     contents = {turn["content"] for turns in completions for turn in turns}
     assert set(texts) <= contents
     # a lone surrogate, which no tokenizer accepts, is replaced
@@ -293,18 +233,8 @@ class Odd(WorldModelGRPOTrainer):
 @pytest.mark.parametrize("coeff", [0.0, 0.5])
 def test_results_that_are_lists_or_were_cancelled_do_not_stop_a_run(coeff):
     """TRL passes a list on to the chat template, and makes a result of what was cancelled."""
-    tokenizer = make_tokenizer()
-    trainer = Odd(
-        model=make_model(tokenizer),
-        reward_funcs=[reward],
-        args=config(max_steps=1, gradient_accumulation_steps=1, max_completion_length=300),
-        train_dataset=dataset(),
-        processing_class=tokenizer,
-        environment_factory=OddEnvironment,
-        tools=[cancelled],
-        world_model=EchoConfig(coeff),
-    )
-    trainer.train()
+    args = {"max_steps": 1, "gradient_accumulation_steps": 1}
+    trainer, _ = run(Odd, args=args, environment=OddEnvironment, tools=[cancelled], world_model=EchoConfig(coeff))
     row = trainer.state.log_history[0]
     assert row["echo/tokens"] == row["echo/tool/parts/tokens"] + row["echo/tool/numbers/tokens"]
     assert row["echo/tool/parts/tokens"] > 0

@@ -6,29 +6,29 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from support.rwml import check_pipeline, run_pipeline, train_by_trl
-from support.scripts import trl_words
+from rwml_runs import train_by_trl
+from support.papers import RWML
+from support.rwml import check_pipeline, run_pipeline
+from support.scripts import flags, trl_words
 from wm_plugin.data.building import build
 from wm_plugin.lab.tiny.__main__ import main as tiny
 from wm_plugin.trl import train
 from wm_plugin.trl.rewards import reward_functions
 
 RECIPES = Path(__file__).parents[2] / "recipes" / "trl"
-# of each world: the model, completions a prompt, and the distance below which a prediction is right
-FULL = {"alfworld": ("Qwen/Qwen2.5-7B-Instruct", 8, 0.2), "tau2": ("Qwen/Qwen3-8B", 16, 0.4)}
-NAMES = [f"rwml_{world}_{algorithm}" for world in FULL for algorithm in ("grpo", "gspo")]
+NAMES = [f"rwml_{world}_{algorithm}" for world in RWML for algorithm in ("grpo", "gspo")]
 TINY = ["rwml_grpo_tiny", "rwml_gspo_tiny"]
 ON_CPU = ["--use_cpu", "true", "--bf16", "false", "--use_vllm", "false"]
 
 
-def parsed(name, *flags):
-    return train.parse([*trl_words(name), *ON_CPU, *flags])
+def parsed(name):
+    return train.parse([*trl_words(name), *ON_CPU])
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_constants_of_the_paper(name):
     script, config, model, _ = parsed(name)
-    trained, group, threshold = FULL[name.split("_")[1]]
+    trained, group, threshold = RWML[name.split("_")[1]]
     assert (config.learning_rate, config.num_train_epochs, config.num_generations) == (1e-6, 2, group)
     assert config.per_device_train_batch_size * 8 * config.gradient_accumulation_steps == 32 * group
     assert (model.model_name_or_path, model.dtype) == (trained, "float32")
@@ -57,22 +57,13 @@ def test_the_tiny_recipes_train(name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     tiny(["--out", "runs/rwml_sft_tiny", "--random", "--texts"])
     Path("runs/rwml_tiny/data").mkdir(parents=True)
-    for split, flags in (("train", []), ("test", ["--held-out"])):
-        tiny(["rollouts", "--out", "rollouts.jsonl", "--environment", "sql", "--count", "4", *flags])
+    for split, held_out in (("train", []), ("test", ["--held-out"])):
+        tiny(["rollouts", "--out", "rollouts.jsonl", "--environment", "sql", "--count", "4", *held_out])
         prompts = str(RECIPES / "rwml_tiny_prompts.yaml")
         build("rollouts.jsonl", "rwml", "trl", f"runs/rwml_tiny/data/{split}.jsonl", prompts=prompts)
-    flags = [
-        "--max_steps",
-        "2",
-        "--eval_steps",
-        "2",
-        "--max_completion_length",
-        "8",
-        "--per_device_eval_batch_size",
-        "12",
-    ]
-    flags += ["--per_device_train_batch_size", "8", "--num_generations", "8", "--eval_on_start", "false"]
-    trainer, _ = train.build([*trl_words(name), "--model_name_or_path", "runs/rwml_sft_tiny", *flags])
+    sizes = flags(max_steps=2, eval_steps=2, max_completion_length=8, per_device_eval_batch_size=12)
+    sizes += flags(per_device_train_batch_size=8, num_generations=8, eval_on_start="false")
+    trainer, _ = train.build([*trl_words(name), "--model_name_or_path", "runs/rwml_sft_tiny", *sizes])
     trainer.train()
     steps = [row for row in trainer.state.log_history if "loss" in row]
     (evaluated,) = [row for row in trainer.state.log_history if "eval_reward" in row]
@@ -105,26 +96,11 @@ def test_a_dataset_without_what_the_reward_needs_is_one_line(tmp_path, monkeypat
     Path("data").mkdir()
     row = {"prompt": [{"role": "user", "content": "look"}], "target": "a room", "observers": "tool"}
     Path("data/train.jsonl").write_text(json.dumps(row) + "\n")
-    flags = [
-        "--dataset_name",
-        "data",
-        "--eval_strategy",
-        "no",
-        "--eval_on_start",
-        "false",
-        "--max_completion_length",
-        "2",
-    ]
-    arguments = [
-        "--config",
-        str(RECIPES / "rwml_grpo_tiny.yaml"),
-        *flags,
-        "--per_device_train_batch_size",
-        "8",
-        "--num_generations",
-        "8",
-    ]
-    assert train.main(arguments) == 2
+    words = flags(
+        config=RECIPES / "rwml_grpo_tiny.yaml", dataset_name="data", eval_strategy="no", eval_on_start="false"
+    )
+    words += flags(max_completion_length=2, per_device_train_batch_size=8, num_generations=8)
+    assert train.main(words) == 2
     line = capsys.readouterr().err.partition("wm train: ")[2]  # after a bar of progress
     assert line.count("\n") == 1
     assert "reward rwml needs the column 'observer'; did you mean" in line

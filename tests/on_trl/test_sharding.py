@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from transformers import TrainingArguments
 
-from support.on_trl import ToolEnvironment, config, dataset, make_model, make_tokenizer, reward
+from support.on_trl import make
 from wm_plugin import EchoConfig
 from wm_plugin.trl import WorldModelGRPOTrainer, sharding
 
@@ -28,24 +28,12 @@ def launched(monkeypatch):
     return launch
 
 
-def make(echo=None):
-    return WorldModelGRPOTrainer(
-        model=make_model(make_tokenizer()),
-        reward_funcs=[reward],
-        args=config(),
-        train_dataset=dataset(8),
-        processing_class=make_tokenizer(),
-        environment_factory=ToolEnvironment,
-        world_model=echo,
-    )
-
-
 @pytest.mark.parametrize("echo", [None, EchoConfig(0.5)])
 def test_a_trainer_that_runs_without_the_fsdp_asked_for_says_so(launched, caplog, echo):
-    make(echo)
+    make(WorldModelGRPOTrainer, world_model=echo)
     assert "asked for" not in caplog.text
     launched(ACCELERATE_USE_FSDP="true", FSDP_VERSION="2")
-    make(echo)
+    make(WorldModelGRPOTrainer, world_model=echo)
     (record,) = (record for record in caplog.records if "asked for" in record.message)
     assert record.levelno == logging.WARNING
     assert record.message.startswith("FSDP was asked for, one process runs without it; start it by accelerate launch")

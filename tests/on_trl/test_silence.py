@@ -4,10 +4,9 @@ import math
 
 import pytest
 import torch
-from datasets import Dataset
 from trl import GRPOTrainer
 
-from support.on_trl import Scripted, call, config, make_model, make_tokenizer, run
+from support.on_trl import Scripted, call, config, make, reward, run
 from wm_plugin import EchoConfig
 from wm_plugin.errors import UserError
 from wm_plugin.trl import WorldModelGRPOConfig, WorldModelGRPOTrainer, WorldModelMixin
@@ -51,32 +50,26 @@ class Inventive(WorldModelGRPOTrainer):
 
 
 def trained(cls, echo, steps=1, reward_funcs=None, **fields):
-    arguments = {"reward_funcs": reward_funcs} if reward_funcs else {}
-    fields = {"gradient_accumulation_steps": 1, "max_steps": steps, **fields}
-    trainer, _ = run(cls, args=config(**fields), world_model=echo, **arguments)
-    return trainer
+    args = {"gradient_accumulation_steps": 1, "max_steps": steps, **fields}
+    return run(cls, args=args, world_model=echo, reward_funcs=reward_funcs or [reward])[0]
 
 
 def warnings(caplog):
     return [record.getMessage() for record in caplog.records if "world-model objective" in record.getMessage()]
 
 
-def test_a_role_that_no_token_has_is_said_once_in_the_first_batch(caplog):
-    trainer = trained(Ours, EchoConfig(0.5, roles=["user"]), steps=2)
-    (warning,) = warnings(caplog)
+def test_a_role_that_no_token_has_is_said_in_the_first_batch_and_stops_the_run_if_asked(caplog):
+    echo = EchoConfig(0.5, roles=["user"], on_silence="stop", silent_batches=2)
+    trainer = make(Ours, args={"gradient_accumulation_steps": 1, "max_steps": 3}, world_model=echo)
+    with pytest.raises(UserError, match=rf"{HEAD} in 2 optimizer batches in a row: roles \['user'\] leaves out"):
+        trainer.train()
+    (warning,) = warnings(caplog)  # once
     assert warning.startswith(f"{HEAD} in an optimizer batch: roles ['user'] leaves out ")
     assert "which are of 'tool'" in warning
     row = trainer.state.log_history[0]
     assert row["echo/tokens"] == row["echo/loss"] == 0
     assert not {"echo/nll", "echo/perplexity", "echo/tokens_in_loss", "echo/tool/run_code/nll"} & set(row)
     assert not any(value is None or math.isnan(value) for name, value in row.items() if name.startswith("echo"))
-
-
-def test_a_run_is_stopped_after_so_many_batches_if_asked(caplog):
-    echo = EchoConfig(0.5, roles=["user"], on_silence="stop", silent_batches=2)
-    with pytest.raises(UserError, match=rf"{HEAD} in 2 optimizer batches in a row: roles \['user'\] leaves out"):
-        trained(Ours, echo, steps=3)
-    assert len(warnings(caplog)) == 1  # after the first
 
 
 @pytest.mark.parametrize(
@@ -169,19 +162,11 @@ DEAD = {"server": {"base_url": "http://127.0.0.1:9/v1", "model": "m", "max_retri
 
 def predicting(reward, steps, rows=None, **fields):
     """A policy of random weights, whose answers have no tag."""
-    tokenizer = make_tokenizer()
     if rows is None:
         rows = [{"prompt": [{"role": "user", "content": f"{number}"}], "target": "x"} for number in range(16)]
-    settings = {"gradient_accumulation_steps": 1, "max_completion_length": 8, "max_steps": steps}
-    trainer = WorldModelGRPOTrainer(
-        model=make_model(tokenizer),
-        reward_funcs=[as_reward_function(reward)],
-        args=config(**settings | fields),
-        train_dataset=Dataset.from_list(rows),
-        processing_class=tokenizer,
-    )
-    trainer.train()
-    return trainer
+    args = {"gradient_accumulation_steps": 1, "max_completion_length": 8, "max_steps": steps, **fields}
+    function = as_reward_function(reward)
+    return run(WorldModelGRPOTrainer, environment=None, args=args, rows=rows, reward_funcs=[function])[0]
 
 
 def test_predictions_without_the_tag_are_warned_of_and_fail_the_run(caplog):

@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerFast, ProcessorMixin
 from trl import GRPOConfig, GRPOTrainer
 
 import wm_plugin.trl
-from support.on_trl import ToolEnvironment, config, dataset, make_model, make_tokenizer, reward, run
+from support.on_trl import ToolEnvironment, config, dataset, make, make_tokenizer, reward, run
 from support.upstream import taken_from_host
 from wm_plugin import EchoConfig
 from wm_plugin.errors import UserError
@@ -50,7 +50,7 @@ def test_the_list_of_hooks_is_closed():
 
 
 def test_attributes_that_we_read_exist():
-    trainer, _ = run(WorldModelGRPOTrainer, args=config(max_steps=1, max_completion_length=2))
+    trainer, _ = run(WorldModelGRPOTrainer, args={"max_steps": 1, "max_completion_length": 2})
     for name in NAMES - set(PINNED):
         assert hasattr(trainer, name), f"trl {trl.__version__}: GRPOTrainer.{name} is gone"
 
@@ -63,15 +63,15 @@ def test_a_run_with_a_hook_taken_away_is_refused_at_construction(name, monkeypat
     hooks = tuple(moved if hook.path == f"GRPOTrainer.{name}" else hook for hook in support.HOOKS)
     monkeypatch.setattr(support, "HOOKS", hooks)
     with pytest.raises(UserError, match=f"lacks what the world-model term needs: {moved} is gone; install") as error:
-        make()
+        ours()
     assert "\n" not in str(error.value)
-    make(EchoConfig(0.0))  # the host's own run
+    ours(EchoConfig(0.0))  # the host's own run
     assert f"episodes and environment tokens are not measured: trl {trl.__version__} lacks" in caplog.text
 
 
 def test_without_a_hook_coefficient_0_is_the_hosts_own_run(monkeypatch):
     monkeypatch.setattr(support, "HOOKS", (*support.HOOKS, Hook("trl", "GRPOTrainer._no_such_hook")))
-    trainer, _ = run(WorldModelGRPOTrainer, args=config(max_steps=1), world_model=EchoConfig(0.0))
+    trainer, _ = run(WorldModelGRPOTrainer, args={"max_steps": 1}, world_model=EchoConfig(0.0))
     assert not any(key.startswith(("echo", "wm/env")) for row in trainer.state.log_history for key in row)
 
 
@@ -83,21 +83,17 @@ def test_a_moved_hook_is_named(monkeypatch):
         "trl.GRPOTrainer._no_such_hook is gone",
     ]
     with pytest.raises(UserError, match="_calculate_rewards no longer takes"):
-        make()
+        ours()
 
 
-def make(echo=None, *, tokenizer=None, args=None, environment=ToolEnvironment, cls=WorldModelGRPOTrainer, **kwargs):
-    tokenizer = tokenizer or make_tokenizer()
-    return cls(
-        model=make_model(make_tokenizer()),
-        reward_funcs=[reward],
-        args=args or config(),
-        train_dataset=kwargs.pop("train_dataset", dataset(8)),
-        processing_class=tokenizer,
-        environment_factory=environment,
-        world_model=EchoConfig(0.5) if echo is None else echo,
-        **kwargs,
-    )
+def ours(echo=None, *, cls=WorldModelGRPOTrainer, **kwargs):
+    return make(cls, world_model=EchoConfig(0.5) if echo is None else echo, **kwargs)
+
+
+@pytest.fixture(scope="module")
+def off():
+    """A trainer at coefficient 0, which is checked as if it were at another."""
+    return ours(EchoConfig(0.0))
 
 
 @pytest.mark.parametrize(
@@ -116,65 +112,55 @@ def make(echo=None, *, tokenizer=None, args=None, environment=ToolEnvironment, c
     ],
 )
 def test_refused_at_construction(kwargs, message):
-    if "args" in kwargs:
-        kwargs = {**kwargs, "args": config(**kwargs["args"])}
     with pytest.raises(UserError, match=message) as error:
-        make(**kwargs)
+        ours(**kwargs)
     assert "\n" not in str(error.value)
 
 
-def test_liger_without_log_probabilities_is_refused(monkeypatch):
-    trainer = make(EchoConfig(0.0))
+def test_liger_without_log_probabilities_is_refused(off, monkeypatch):
     monkeypatch.setattr(trl, "__version__", "1.13.0")
-    trainer.args.use_liger_kernel = True
+    monkeypatch.setattr(off.args, "use_liger_kernel", True)
     with pytest.raises(UserError, match="use_liger_kernel on trl 1.13.0 computes no per-token log-probabilities"):
-        support.check(trainer, Objectives({"": EchoConfig(0.5)}))
+        support.check(off, Objectives({"": EchoConfig(0.5)}))
 
 
 @pytest.mark.parametrize("version", ["0.29.0", "2.0.0"])
-def test_a_trl_outside_the_range_is_refused(monkeypatch, version):
-    trainer = make(EchoConfig(0.0))
+def test_a_trl_outside_the_range_is_refused(off, monkeypatch, version):
     monkeypatch.setattr(trl, "__version__", version)
     with pytest.raises(UserError, match=f"trl {version} is outside the supported range"):
-        support.check(trainer, Objectives({"": EchoConfig(0.5)}))
+        support.check(off, Objectives({"": EchoConfig(0.5)}))
 
 
 def test_a_slow_tokenizer_is_refused(monkeypatch):
     monkeypatch.setattr(PreTrainedTokenizerFast, "is_fast", property(lambda self: False))
     with pytest.raises(UserError, match="is a slow tokenizer"):
-        make()
+        ours()
 
 
-def test_a_processor_of_images_is_refused():
+def test_a_processor_of_images_is_refused(off, monkeypatch):
     class WithImages(ProcessorMixin):
         pass
 
-    trainer = make(EchoConfig(0.0))
-    trainer.processing_class = object.__new__(WithImages)
+    monkeypatch.setattr(off, "processing_class", object.__new__(WithImages))
     with pytest.raises(UserError, match="WithImages: vision-language processors are not supported"):
-        support.check(trainer, Objectives({"": EchoConfig(0.5)}))
+        support.check(off, Objectives({"": EchoConfig(0.5)}))
 
 
-def test_ranks_that_share_a_batch_are_refused():
+def test_ranks_that_share_a_batch_are_refused(off, monkeypatch):
     from accelerate.parallelism_config import ParallelismConfig
 
-    trainer = make(EchoConfig(0.0))
-    trainer.accelerator.state.parallelism_config = ParallelismConfig(tp_size=2)
-    try:
-        with pytest.raises(UserError, match="2 ranks share a batch"):
-            support.check(trainer, Objectives({"": EchoConfig(0.5)}))
-    finally:
-        trainer.accelerator.state.parallelism_config = None
-
-
-def test_tensor_parallelism_of_deepspeed_is_refused(monkeypatch):
-    trainer = make(EchoConfig(0.0))
-    plugin = SimpleNamespace(deepspeed_config={"tensor_parallel": {"autotp_size": 2}})
-    monkeypatch.setattr(type(trainer.accelerator.state), "deepspeed_plugin", plugin, raising=False)
+    monkeypatch.setattr(off.accelerator.state, "parallelism_config", ParallelismConfig(tp_size=2))
     with pytest.raises(UserError, match="2 ranks share a batch"):
-        support.check(trainer, Objectives({"": EchoConfig(0.5)}))
+        support.check(off, Objectives({"": EchoConfig(0.5)}))
+
+
+def test_tensor_parallelism_of_deepspeed_is_refused(off, monkeypatch):
+    plugin = SimpleNamespace(deepspeed_config={"tensor_parallel": {"autotp_size": 2}})
+    monkeypatch.setattr(type(off.accelerator.state), "deepspeed_plugin", plugin, raising=False)
+    with pytest.raises(UserError, match="2 ranks share a batch"):
+        support.check(off, Objectives({"": EchoConfig(0.5)}))
     plugin.deepspeed_config = {}
-    support.check(trainer, Objectives({"": EchoConfig(0.5)}))
+    support.check(off, Objectives({"": EchoConfig(0.5)}))
 
 
 def test_a_column_that_the_environment_needs():
@@ -183,7 +169,7 @@ def test_a_column_that_the_environment_needs():
             return None
 
     with pytest.raises(UserError, match="the dataset has no column 'level', which Needs.reset needs"):
-        make(environment=Needs)
+        ours(environment=Needs)
 
 
 def test_a_template_that_hides_results_is_refused():
@@ -193,7 +179,7 @@ def test_a_template_that_hides_results_is_refused():
         ValueError,
         match="does not support tool calling|does not write a tool result's content|Unrecognized chat template",
     ):
-        make(tokenizer=tokenizer)
+        ours(processing_class=tokenizer)
 
 
 def test_other_trainers_are_refused():
@@ -248,13 +234,13 @@ def test_a_loss_that_runs_two_forwards_stops_the_run():
     class Ours(WorldModelMixin, Twice):
         pass
 
-    trainer = make(cls=Ours, args=config(max_steps=1, max_completion_length=2))
+    trainer = ours(cls=Ours, args={"max_steps": 1, "max_completion_length": 2})
     with pytest.raises(RuntimeError, match="2 times instead of once"):
         trainer.train()
 
 
 def test_a_step_outside_training_is_refused():
-    trainer = make()
+    trainer = ours()
     trainer.model.train()
     torch.manual_seed(0)
     with pytest.raises(RuntimeError, match="outside Trainer.train"):
@@ -262,7 +248,7 @@ def test_a_step_outside_training_is_refused():
 
 
 def test_plain_config_class_is_enough():
-    assert isinstance(make(EchoConfig(0.1)).args, GRPOConfig)
+    assert isinstance(ours(EchoConfig(0.1)).args, GRPOConfig)
 
 
 @pytest.mark.parametrize(

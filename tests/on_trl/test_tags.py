@@ -3,96 +3,43 @@
 from pathlib import Path
 
 import pytest
-import torch
-import trl
 import yaml
-from datasets import Dataset
-from packaging.version import Version
 
-from support.on_trl import config, make_model, make_tokenizer
-from support.runs import environment as _environment
+from support.on_trl import NEEDS_ENVIRONMENTS, Batches, make_model, make_tokenizer, series
+from support.play_on_trl import Speaker, spoken
 from support.wmact import GIVES_UP, plans, says
 from wm_plugin import EchoConfig
 from wm_plugin.errors import UserError
 from wm_plugin.hosting import config_file
 from wm_plugin.hosting.tags import REMINDER, in_tags
-from wm_plugin.trl import WorldModelGRPOTrainer, train
+from wm_plugin.trl import train
 from wm_plugin.trl.tags import reader
 from wm_plugin.worlds.maze import MazeEnvironment
-from wm_plugin.worlds.taxi import TaxiEnvironment
 from wm_plugin.worlds.wrappers.rewarded import rewarded
 
-pytestmark = pytest.mark.skipif(Version(trl.__version__) < Version("1.8"), reason="tags need trl >= 1.8")
+pytestmark = NEEDS_ENVIRONMENTS
 
 BOARD = "#####\n#A.G#\n#####"
 REWARDED = rewarded(MazeEnvironment, rescale=True)
 
 
-class Speaker(WorldModelGRPOTrainer):
-    """Each completion of a step says its own turns, one after the other."""
-
-    script = ()
+class Kept(Batches, Speaker):
+    """Keeps what was first shown to the policy."""
 
     def _generate_single_turn(self, prompt_ids, *args, **kwargs):
-        if len(prompt_ids) == len(self.script) and not getattr(self, "running", None):
-            self.running = {row: iter(turns) for row, turns in enumerate(self.script)}
-            self.rows = list(self.running)
-        else:  # the host asks those that called, in their order
-            self.rows = [row for row in self.rows if self.acts[row]]
-        turns = [next(self.running[row]) for row in self.rows]
-        self.acts = {
-            row: any(f"{mark}>" in turn for mark in ("</action", "</tool_call"))
-            for row, turn in zip(self.rows, turns, strict=True)
-        }
-        self.prompts = [self.processing_class.decode(ids) for ids in prompt_ids]
-        self.first = getattr(self, "first", self.prompts[0])
-        return [self.processing_class(f"{turn}<|im_end|>").input_ids for turn in turns], None
-
-    def _calculate_rewards(self, *args, **kwargs):
-        found = super()._calculate_rewards(*args, **kwargs)
-        self.rewards = found.nansum(dim=1).tolist()  # of each completion
-        return found
-
-    def _generate_and_score_completions(self, inputs):
-        self.kept = super()._generate_and_score_completions(inputs)
-        return self.kept
+        self.first = getattr(self, "first", self.processing_class.decode(prompt_ids[0]))
+        return super()._generate_single_turn(prompt_ids, *args, **kwargs)
 
 
-def speaker(script, environment, echo=None, turn_budget=None, **fields):
-    tokenizer = make_tokenizer()
-    rows = [{"prompt": [{"role": "user", "content": "Go."}], "board": BOARD, "max_turns": 4}] * 8
-    trainer = Speaker(
-        model=make_model(tokenizer),
-        args=config(
-            gradient_accumulation_steps=1,
-            max_steps=1,
-            max_completion_length=900,
-            num_generations=len(script),
-            per_device_train_batch_size=len(script),
-            **fields,
-        ),
-        train_dataset=Dataset.from_list(rows),
-        processing_class=tokenizer,
-        environment_factory=environment,
-        world_model=echo,
-        turn_budget=turn_budget,
-    )
-    trainer.script = script
-    torch.manual_seed(11)
-    trainer.train()
-    return trainer
-
-
-def rewards(trainer):
-    (row,) = [row for row in trainer.state.log_history if "reward" in row]
-    return row["reward"]
+def speaker(script, environment, **kwargs):
+    return spoken(script, environment, {"board": BOARD, "max_turns": 4}, cls=Kept, **kwargs)
 
 
 def test_answers_act_and_observations_are_the_users():
     turns = [says("move left", "or <action>move up</action>"), says("move right; move right"), "done"]
     script = [turns, turns, [says("move right; move right"), "end"], ["I give up"]]
-    trainer = speaker(script, in_tags(REWARDED), EchoConfig(1.0))
-    tokenizer, kept = trainer.processing_class, trainer.kept
+    trainer = speaker(script, in_tags(REWARDED), world_model=EchoConfig(1.0))
+    tokenizer, (kept,) = trainer.processing_class, trainer.batches
     assert f"Go.{BOARD}>" in trainer.first
     assert trainer.first.count("<action>first action; second action</action>") == 1
     assert "<tools>" not in trainer.first
@@ -107,35 +54,22 @@ def test_answers_act_and_observations_are_the_users():
     )
     assert tokenizer.decode(ids[mask.bool()]) == "".join(f"{turn}<|im_end|>" for turn in turns)
     assert tokenizer.decode(ids[counted > 0]) == first + last  # ECHO's tokens: what the world wrote, and nothing else
-    assert rewards(trainer) == pytest.approx((2 * 2 / 3 + 1.0 - 0.1) / 4)
+    assert series(trainer, "reward") == [pytest.approx((2 * 2 / 3 + 1.0 - 0.1) / 4)]
     assert "parse_response" not in vars(tokenizer)  # the user's own is as it was
     message = trainer._wm_rollouts.completions[0][0]
     assert message["content"] == turns[0]
     assert message["tool_calls"][0]["function"] == {"name": "act", "arguments": {"actions": "move left"}}
 
 
-@pytest.mark.parametrize(
-    ("limit", "expected"),
-    [
-        (1, [([says("move right"), "done"], 0.0)] * 2),
-        (2, [([says("move right"), "done"], -0.1)] * 2),
-    ],
-)
-def test_an_answer_without_an_action_costs_an_invalid_action(limit, expected):
-    """Each completion of one step; the host logs their mean."""
-    trainer = speaker([turns for turns, _ in expected], in_tags(REWARDED), max_tool_calling_iterations=limit)
-    assert trainer.rewards == pytest.approx([reward for _, reward in expected])
-    assert rewards(trainer) == pytest.approx(sum(reward for _, reward in expected) / len(expected))
+@pytest.mark.parametrize(("limit", "reward"), [(1, 0.0), (2, -0.1)])
+def test_nothing_is_asked_for_after_the_last_turn(limit, reward):
+    script = [[says("move right"), "done"]] * 2
+    trainer = speaker(script, in_tags(REWARDED), args={"max_tool_calling_iterations": limit})
+    assert trainer.outcomes == pytest.approx([reward] * 2)
+    assert series(trainer, "reward") == [pytest.approx(reward)]
 
 
-def test_the_config_names_the_protocol():
-    assert _environment("maze", {"rescale": True}, "tags") is in_tags(REWARDED)
-    worlds = _environment({"maze": "maze", "taxi": "taxi"}, None, "tags")
-    assert worlds == {"maze": in_tags(MazeEnvironment), "taxi": in_tags(TaxiEnvironment)}
-    with pytest.raises(UserError, match="protocol is 'xml'; there is 'tags', 'tools'"):
-        _environment("maze", None, "xml")
-    with pytest.raises(UserError, match="protocol is for episodes in an environment"):
-        _environment(None, None, "tags")
+def test_worlds_in_tags_and_others_do_not_go_together():
     with pytest.raises(UserError, match="put all of them in tags, or none"):
         speaker([["x"]] * 4, {"a": in_tags(MazeEnvironment), "b": MazeEnvironment})
 

@@ -1,7 +1,6 @@
 """The training entry point: YAML and flags, one-line refusals, and every recipe."""
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -14,21 +13,15 @@ import torch
 import trl
 import yaml
 from huggingface_hub.errors import EntryNotFoundError
-from packaging.version import Version
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from support.scripts import trl_words
+from support.on_trl import NEEDS_ENVIRONMENTS
 from support.small_llama import fields, make_model, write_gguf
 from wm_plugin.errors import UserError
 from wm_plugin.hosting import config_file
 from wm_plugin.hosting.annealing import TurnBudget
-from wm_plugin.hosting.config import RunConfig
-from wm_plugin.hosting.tags import in_tags
 from wm_plugin.trl import train
 from wm_plugin.worlds.grid import GridEnvironment
-from wm_plugin.worlds.maze import MazeEnvironment
-from wm_plugin.worlds.sokoban import SokobanEnvironment
-from wm_plugin.worlds.taxi import TaxiEnvironment
 from wm_plugin.worlds.wrappers.rewarded import rewarded
 
 GGUF = """environment: grid
@@ -47,22 +40,7 @@ bf16: false
 save_strategy: "no"
 report_to: []
 """
-ENVIRONMENT = "write a name (wm env list), package.module:Class, or {name: class}"
 RECIPES = Path(__file__).parents[2] / "recipes" / "trl"
-TINY = ["echo_grpo_tiny", "echo_gspo_tiny"]
-FORTH = ["echo_forth_all", "echo_forth_code"]
-# an environment's own reward came with 1.8; before it get_reward was taken for a tool
-GET_REWARD = pytest.mark.skipif(Version(trl.__version__) < Version("1.8"), reason="environments need trl >= 1.8")
-
-
-@pytest.fixture(scope="module")
-def policy(tmp_path_factory):
-    """A random tiny policy on disk."""
-    from wm_plugin.lab.tiny.__main__ import main
-
-    path = tmp_path_factory.mktemp("policy") / "tiny"
-    main(["--out", str(path), "--random"])
-    return path
 
 
 def write(tmp_path, text):
@@ -71,34 +49,29 @@ def write(tmp_path, text):
     return str(path)
 
 
-def test_flags_win_over_the_file_and_alpha_is_an_alias(tmp_path):
-    path = write(
-        tmp_path,
-        "echo_alpha: 0.05\nlearning_rate: 1e-6\necho_tools: {run_query: 0.3}\noutput_dir: x\nuse_cpu: true\nbf16: false",
-    )
+BASE = "output_dir: x\nuse_cpu: true\nbf16: false\n"
+
+
+def test_flags_win_over_the_file(tmp_path):
+    path = write(tmp_path, BASE + "echo_coeff: 0.05\nlearning_rate: 1e-6\necho_tools: {run_query: 0.3}\n")
     script, config, _, _ = train.parse(["--config", path, "--echo_schedule", "step", "--echo_schedule_steps=5"])
-    assert script.environment is None
-    assert config.echo_coeff == 0.05
-    assert config.learning_rate == 1e-6
-    assert config.echo_config().tools == {"run_query": 0.3}
-    assert config.echo_config().schedule_steps == 5
-    _, config, _, _ = train.parse(["--config", path, "--echo_alpha", "0.5", "--echo_tools", "a,b"])
-    assert config.echo_coeff == 0.5
-    assert config.echo_config().tools == ("a", "b")
-    _, config, _, _ = train.parse(["--config", path, "--echo_tools", '{"a": 0.1}'])
-    assert config.echo_config().tools == {"a": 0.1}
+    echo = config.echo_config()
+    assert (script.environment, config.learning_rate) == (None, 1e-6)
+    assert (echo.coeff, echo.tools, echo.schedule_steps) == (0.05, {"run_query": 0.3}, 5)
+    for flag, tools in (("a,b", ("a", "b")), ('{"a": 0.1}', {"a": 0.1})):
+        _, config, _, _ = train.parse(["--config", path, "--echo_alpha", "0.5", "--echo_tools", flag])
+        assert (config.echo_coeff, config.echo_config().tools) == (0.5, tools)
 
 
 @pytest.mark.parametrize("name", ["alpha", "echo_alpha"])
-def test_alpha_is_the_coefficient_in_files_and_flags_and_both_is_an_error(tmp_path, capsys, name):
-    text = "output_dir: x\nuse_cpu: true\nbf16: false\n"
-    path = write(tmp_path, f"{text}{name}: 0.05")
+def test_alpha_is_the_coefficient_in_files_and_flags_and_both_is_an_error(tmp_path, name):
+    path = write(tmp_path, f"{BASE}{name}: 0.05")
     assert train.parse(["--config", path])[1].echo_coeff == 0.05
     for flags in (["--alpha", "0.5"], ["--echo_alpha=0.5"], ["--echo_coeff", "0.5"]):  # a flag wins over the file
         assert train.parse(["--config", path, *flags])[1].echo_coeff == 0.5
     with pytest.raises(UserError, match=f"--{name} and --echo_coeff are the same; keep one"):
         train.parse(["--config", path, f"--{name}", "0.5", "--echo_coeff=0.5"])
-    path = write(tmp_path, f"{text}echo_coeff: 0.05\n{name}: 0.05")
+    path = write(tmp_path, f"{BASE}echo_coeff: 0.05\n{name}: 0.05")
     with pytest.raises(UserError, match=f"gives 'echo_coeff' twice \\(as '{name}' too\\); keep one"):
         train.parse(["--config", path])
 
@@ -107,9 +80,7 @@ def test_every_list_takes_one_value(tmp_path):
     """As a flag does; YAML would have a text read character by character."""
     lists = [action.dest for action in train._parser()._actions if action.nargs in ("+", "*")]
     assert {"reward_funcs", "rewards", "tools", "lora_target_modules", "reward_weights"} <= set(lists)
-    text = (
-        "output_dir: x\nuse_cpu: true\nbf16: false\nreward_funcs: builtins:len\ntools: json:loads\necho_roles: tool\n"
-    )
+    text = BASE + "reward_funcs: builtins:len\ntools: json:loads\necho_roles: tool\n"
     text += (
         "rewards: {path: rouge, kwargs: {tag: x}}\nreward_weights: 2\nlora_target_modules: q_proj\necho_tools: move\n"
     )
@@ -141,7 +112,7 @@ def test_help_shows_ours_first_and_trls_on_request(capsys):
 
 @pytest.mark.parametrize("name", ["./not_there", "/not/there", "not/there/at_all"])
 def test_a_model_folder_that_is_missing(tmp_path, capsys, name):
-    text = f"output_dir: x\nuse_cpu: true\nbf16: false\nenvironment: grid\nmodel_name_or_path: {name}\n"
+    text = BASE + f"environment: grid\nmodel_name_or_path: {name}\n"
     assert train.main(["--config", write(tmp_path, text)]) == 2
     assert capsys.readouterr().err == f"wm train: model_name_or_path is {name!r}: there is no such folder\n"
 
@@ -178,7 +149,7 @@ def test_a_model_that_is_neither_a_folder_nor_on_the_hub(tmp_path, capsys, monke
 
     monkeypatch.setattr(train, "get_hf_file_metadata", ask)
     monkeypatch.setattr(train, "WorldModelGRPOTrainer", load)
-    text = "output_dir: x\nuse_cpu: true\nbf16: false\nenvironment: grid\nmodel_name_or_path: runs/tiny\n"
+    text = BASE + "environment: grid\nmodel_name_or_path: runs/tiny\n"
     assert train.main(["--config", write(tmp_path, text)]) == 2
     assert capsys.readouterr().err == (
         "no folder 'runs/tiny' here; asking the Hub\n"
@@ -201,7 +172,7 @@ def test_a_model_in_the_hubs_cache_is_not_asked_for(tmp_path, capsys, monkeypatc
     (refs / "main").write_text("abc")
     monkeypatch.setattr(train, "get_hf_file_metadata", ask)
     monkeypatch.setattr(train, "WorldModelGRPOTrainer", load)
-    text = "output_dir: x\nuse_cpu: true\nbf16: false\nenvironment: grid\nmodel_name_or_path: runs/tiny\n"
+    text = BASE + "environment: grid\nmodel_name_or_path: runs/tiny\n"
     text += f"model_init_kwargs: {{cache_dir: {tmp_path}}}\n"
     assert train.main(["--config", write(tmp_path, text)]) == 2
     assert capsys.readouterr().err.endswith("wm train: loaded\n")
@@ -219,7 +190,7 @@ def test_a_model_in_the_hubs_cache_is_not_asked_for(tmp_path, capsys, monkeypatc
     ],
 )
 def test_turn_information_in_files_and_flags(tmp_path, line, flags, echo):
-    path = write(tmp_path, f"output_dir: x\nuse_cpu: true\nbf16: false\n{line}")
+    path = write(tmp_path, BASE + f"{line}")
     _, config, _, _ = train.parse(["--config", path, *flags])
     ratios = config.echo_config().turn_information
     assert (ratios and ratios["echo"]) == (echo or False)
@@ -230,55 +201,28 @@ def test_turn_information_in_files_and_flags(tmp_path, line, flags, echo):
     [
         ("echo_coef: 1", [], "'echo_coef' in the config file is not a setting; did you mean 'echo_coeff'?"),
         ("echo_coeff: -1", [], "echo_coeff is -1; write a number >= 0"),
-        ("echo_coeff: .nan", [], "echo_coeff is nan"),
-        ("echo_schedule: linear", [], "echo_schedule 'linear' has no length; write schedule_steps"),
         ("echo_coeff: lots", [], "invalid float value: 'lots'"),
         ("- 1", [], "holds no mapping"),
         ("env: [a]", [], "env is ['a']; write environment variables as NAME: value"),
         ("a: [", [], "is not YAML"),
-        ("[" * 3000, [], "is not YAML"),
-        ("a: " + "1" * 5000, [], "is not YAML"),
-        ("echo_coeff: 1", ["--echo_coefff", "2"], "--echo_coefff is not a flag; did you mean '--echo_coeff'?"),
         ("echo_coeff: 1", ["--echo-coef=2"], "--echo-coef is not a flag; did you mean '--echo_coeff'?"),
         ("echo_tools: '{broken'", [], "echo_tools is '{broken'; write a list of names"),
-        ("echo_select: no.such.module:f", [], "there is no module 'no.such.module'"),
         ("echo_select: json:load_it", [], "json has no 'load_it'; did you mean 'load'?"),
-        ("echo_guard: x", [], "echo_guard is 'x'; write true, or some of {k: 3"),
         ("echo_guard: {k: 0}", [], "echo_guard.k is 0; write a whole number"),
-        ("rewards:\n- rogue", [], "rewards, entry 1: reward: there is no 'rogue'; did you mean 'rouge'?"),
-        ("rewards:\n- path: rouge", [], "rewards, entry 1: reward rouge has no tag"),
-        ("echo_coeff: 0", ["--rewards", "{path"], "rewards is not JSON"),
-        (
-            "echo_turn_information: {echoes: 1}",
-            [],
-            "echo_turn_information has no category 'echoes'; did you mean 'echo'?",
-        ),
         ("echo_turn_information: ja", [], "echo_turn_information is 'ja'; write true, false, or ratios"),
-        ("turn_budget: {evry: 3}", [], "turn_budget has no field 'evry'; did you mean 'every'?"),
-        ("turn_budget: {start: 0}", [], "turn_budget.start is 0; write a whole number >= 1"),
-        (
-            "echo_coeff: 0",
-            ["--turn_budget", "30"],
-            "turn_budget is '30'; write fields, e.g. {start: 30, every: 100}",
-        ),
+        ("rewards:\n- rogue", [], "rewards, entry 1: reward: there is no 'rogue'; did you mean 'rouge'?"),
+        ("echo_coeff: 0", ["--rewards", "{path"], "rewards is not JSON"),
+        ("echo_coeff: 0", ["--turn_budget", "30"], "turn_budget is '30'; write fields, e.g. {start: 30, every: 100}"),
         ("echo_coeff: 0", ["--turn_budget", "{start"], "turn_budget is not JSON"),
         ("turn_budget: {start: 3}\nmax_tool_calling_iterations: 3", [], "leave one of them out"),
         ("episode_reward: {rescale: true}", [], "episode_reward is for episodes in an environment"),
         ("environment: grid\nepisode_reward: {rescal: 1}", [], "episode_reward has no field 'rescal'; did you mean"),
-        ("environment: grid\nepisode_reward: {gamma: 2}", [], "episode_reward.gamma is 2; write a number between 0"),
         ("environment: grid", ["--episode_reward", "{rescale"], "episode_reward is not JSON"),
-        ("environment: grid", ["--episode_reward", "true"], "episode_reward is True; write fields"),
-        ("environment: 3", [], f"environment is 3; {ENVIRONMENT}"),
-        ("environment:\n- grid", [], f"environment is ['grid']; {ENVIRONMENT}"),
         ("environment: {a: 3}", [], "environment is {'a': 3}; write a name (wm env list), package.module:Class"),
         ("max_steps:\n- 2", [], "max_steps is [2]; write a number"),
-        ("learning_rate: {a: 1}", [], "learning_rate is {'a': 1}; write a number"),
-        ("max_steps: null", [], "max_steps is None; write a number"),
         ("max_steps: 2001-01-01", [], "max_steps is datetime.date(2001, 1, 1); write a number"),
         ("gradient_checkpointing:\n- true", [], "gradient_checkpointing is [True]; write true or false"),
-        ("echo_schedule:\n- linear", [], "echo_schedule is ['linear']; write text"),
         ("output_dir: {a: b}", [], "output_dir is {'a': 'b'}; write text"),
-        ("train_rows:\n- json:loads", [], "train_rows is ['json:loads']; write text"),
     ],
 )
 def test_bad_settings_are_one_line_and_exit_2(tmp_path, capsys, text, arguments, message):
@@ -367,7 +311,7 @@ def test_what_does_not_fit_together_is_one_line_and_exit_2(tmp_path, policy, cap
     assert "Traceback" not in error
 
 
-@GET_REWARD
+@NEEDS_ENVIRONMENTS
 def test_a_template_that_cannot_carry_tools(tmp_path, policy, capsys):
     copy = tmp_path / "policy"
     shutil.copytree(policy, copy)
@@ -379,7 +323,7 @@ def test_a_template_that_cannot_carry_tools(tmp_path, policy, capsys):
     assert "chat template does not support tool calling" in capsys.readouterr().err
 
 
-@GET_REWARD
+@NEEDS_ENVIRONMENTS
 def test_a_chat_template_of_trls_or_of_a_file_takes_the_place_of_the_tokenizers(tmp_path, policy, capsys):
     pytest.importorskip("trl", minversion="1.5")
     arguments = ["--config", str(RECIPES / "echo_grpo_tiny.yaml"), "--model_name_or_path", str(policy)]
@@ -399,151 +343,9 @@ def test_a_chat_template_of_trls_or_of_a_file_takes_the_place_of_the_tokenizers(
     assert "did you mean 'qwen" in said
 
 
-@GET_REWARD
-@pytest.mark.parametrize("name", TINY)
-def test_every_tiny_recipe_trains(name, policy, tmp_path, capsys):
-    arguments = trl_words(name, "--model", str(policy), "--out", str(tmp_path), "--steps", "2")
-    assert train.main([*arguments, "--train_rows_kwargs", '{"count": 32}', "--json"]) == 0
-    result = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert result["steps"] == 2
-    assert result["last"][0]["echo/coeff"] == 1.0
-    assert (tmp_path / "model.safetensors").exists()
-
-
-@pytest.mark.parametrize("name", ["echo_grpo", "echo_gspo"])
-def test_every_full_recipe_parses_and_names_what_exists(name):
-    script, config, model, _ = on_one_gpu(name)
-    assert config.echo_coeff == 0.05
-    assert model.model_name_or_path == "Qwen/Qwen2.5-7B-Instruct"
-    assert train.run_config(script).factory.__name__ == "SqlEnvironment"
-    for split in ("train", "eval"):
-        getattr(script, f"{split}_rows_kwargs")["count"] = 2
-        assert len(train._rows(script, None, split)) == 2
-    assert config.per_device_train_batch_size * 8 * config.gradient_accumulation_steps == 256
-
-
-def on_one_gpu(name, *flags, **variables):
-    """A recipe as its launcher has it; a batch of evaluation has to hold a whole group on one GPU."""
-    one_gpu = ["--use_cpu", "true", "--bf16", "false", "--use_vllm", "false", "--per_device_eval_batch_size", "8"]
-    return train.parse([*trl_words(name, *flags, **variables), *one_gpu])
-
-
-def forth_rows(script):
-    """The rows of training, and of each evaluation."""
-    return train._rows(script, None, "train"), train._rows(script, None, "eval")
-
-
-def check_forth_rows(script, turns):
-    rows, sets = forth_rows(script)
-    assert len(rows) == len(set(rows["problem"])) == 432
-    assert set(rows["level"]) == set("012345")
-    assert set(rows["max_turns"]) == {turns}
-    assert {name: len(one) for name, one in sets.items()} == dict.fromkeys(("forth", "deepdive", "wordle", "sql"), 64)
-    assert all(set(one["environment"]) == {name} for name, one in sets.items())
-    assert (set(sets["forth"]["level"]), set(sets["forth"]["max_turns"])) == ({"6"}, {turns})
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", FORTH)
-def test_forths_recipes_have_the_papers_constants_and_evaluate_on_other_worlds(name):
-    script, config, model, _ = on_one_gpu(name)
-    echo = config.echo_config()
-    tools = ("submit_code", "run_code") if name.endswith("code") else None
-    assert (echo.coeff, echo.tools, echo.zero_variance_groups) == (0.5, tools, "refill")
-    assert model.model_name_or_path == "Qwen/Qwen3-4B-Instruct-2507"
-    assert config.per_device_train_batch_size * 8 * config.gradient_accumulation_steps == 128
-    assert (config.num_generations, config.max_steps, config.learning_rate) == (8, 1000, 1e-6)
-    assert (config.max_completion_length, config.max_tool_calling_iterations) == (32768, 200)
-    assert config.generation_kwargs == {"max_tokens": 8192}  # a turn
-    assert set(train.run_config(script).factory) == {"forth", "deepdive", "wordle", "sql"}
-    assert config.optimizer == "muon"
-    pytest.importorskip("bm25s")
-    check_forth_rows(script, 200)
-
-
-@pytest.mark.parametrize("name", FORTH)
-def test_forths_episodes_take_the_turns(name):
-    pytest.importorskip("bm25s")
-    for turns in ("10", "200"):
-        script, config, *_ = on_one_gpu(name, "--echo_coeff", "0.05", TURNS=turns)
-        assert config.echo_coeff == 0.05
-        assert config.max_tool_calling_iterations == max(int(turns), 12)  # wordle and sql take 12
-        check_forth_rows(script, int(turns))
-
-
-@pytest.mark.parametrize(
-    ("run", "expected"),
-    [  # model, batch, group, coefficient, steps, optimizer, GPUs
-        ("500", ("Qwen/Qwen3-4B-Instruct-2507", 256, 16, 0.05, 500, "muon", 8)),
-        ("glm", ("zai-org/GLM-4.5-Air", 128, 16, 0.005, 500, "sign_sgd", 32)),
-    ],
-)
-def test_forth_has_the_papers_other_runs(run, expected):
-    wide = ("--per_device_train_batch_size", str(expected[-1]))  # what so many GPUs take, on one
-    for flags in ((), ("--coeff", "1.0", "--logging_steps", "7")):
-        _, config, model, _ = on_one_gpu(f"echo_forth_code_{run}", *flags, *wide)
-        batch = config.per_device_train_batch_size * config.gradient_accumulation_steps
-        found = (model.model_name_or_path, batch, config.num_generations, config.echo_coeff)
-        assert found == (*expected[:3], 1.0 if flags else expected[3])
-        assert (config.max_steps, config.optimizer) == expected[4:6]
-        assert config.echo_config().tools == ("submit_code", "run_code")
-
-
-def test_deepdives_recipe_has_the_papers_constants():
-    pytest.importorskip("bm25s")
-    for turns in ("200", "10"):
-        script, config, model, _ = on_one_gpu("echo_deepdive", TURNS=turns)
-        echo = config.echo_config()
-        assert (echo.coeff, echo.tools, echo.zero_variance_groups) == (0.05, None, "refill")
-        assert (model.model_name_or_path, config.optimizer) == ("Qwen/Qwen3-4B-Instruct-2507", "muon")
-        assert config.per_device_train_batch_size * 8 * config.gradient_accumulation_steps == 256
-        assert (config.num_generations, config.max_steps, config.learning_rate) == (16, 500, 1e-6)
-        assert (config.max_completion_length, config.max_tool_calling_iterations) == (32768, max(int(turns), 12))
-        rows, sets = forth_rows(script)
-        assert (len(rows), set(rows["corpus"]), set(sets["deepdive"]["corpus"])) == (2230, {"1"}, {"2"})
-        # the world's own limit needs no column
-        assert set(rows["max_turns"]) == {10} if turns == "10" else "max_turns" not in rows.column_names
-        assert {name: len(one) for name, one in sets.items()} == dict.fromkeys(
-            ("deepdive", "forth", "wordle", "sql"), 64
-        )
-
-
-@GET_REWARD
-@pytest.mark.skipif(not (shutil.which("gforth") and shutil.which("bwrap")), reason="needs gforth and bubblewrap")
-@pytest.mark.parametrize("name", [pytest.param(FORTH[0], marks=pytest.mark.slow), FORTH[1], "echo_deepdive"])
-def test_the_tiny_recipe_trains_and_evaluates_on_both_worlds(name, policy, tmp_path, capsys):
-    world = "deepdive" if name == "echo_deepdive" else "forth"
-    if world == "deepdive":
-        pytest.importorskip("bm25s")
-    rows = {"grid": 24, world: {"count": 8, "max_turns": 4}}
-    held_out = {"seed": 1, "held_out": True}
-    sets = {name: {"environments": {name: 2}} | held_out for name in rows}
-    flags = {
-        "model_name_or_path": policy,
-        "output_dir": tmp_path,
-        "max_steps": 2,
-        "eval_steps": 2,
-        "save_strategy": "steps",
-        "save_steps": 2,
-        "per_device_train_batch_size": 16,
-        "per_device_eval_batch_size": 16,
-        "train_rows_kwargs": json.dumps({"environments": rows}),
-        "eval_rows_kwargs": json.dumps(sets),
-    }
-    arguments = [str(word) for name, value in flags.items() for word in (f"--{name}", value)]
-    assert train.main([*trl_words(f"{name}_tiny"), *arguments, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out.splitlines()[-1])["steps"] == 2
-    log = json.loads((tmp_path / "checkpoint-2" / "trainer_state.json").read_text())["log_history"]
-    steps = [row for row in log if "loss" in row]
-    assert all("echo/refill/prompts" in row for row in steps)
-    for name in rows:
-        (row,) = [row for row in log if f"eval_{name}_loss" in row]
-        assert f"eval_{name}_wm/env/success" in row
-
-
 @pytest.mark.parametrize("how", ["file", "flags"])
 def test_wmacts_settings_in_files_and_flags(tmp_path, how):
-    text = "output_dir: x\nuse_cpu: true\nbf16: false\nenvironment: grid\n"
+    text = BASE + "environment: grid\n"
     given = {"turn_budget": {"start": 5}, "episode_reward": {"rescale": True, "action_penalty": 0.1}}
     flags = [] if how == "file" else [x for key in given for x in (f"--{key}", json.dumps(given[key]))]
     path = write(tmp_path, text + (yaml.safe_dump(given) if how == "file" else "turn_budget: {start: 9, every: 3}"))
@@ -555,90 +357,8 @@ def test_wmacts_settings_in_files_and_flags(tmp_path, how):
     assert config.make_turn_budget() is None
 
 
-def test_wmacts_constants():
-    script, config, *_ = on_one_gpu("wmact_grpo")
-    assert (config.learning_rate, config.warmup_steps, config.beta, config.temperature) == (1e-6, 20, 0, 1)
-    assert config.per_device_train_batch_size * 8 * config.gradient_accumulation_steps == 32 * config.num_generations
-    assert (config.num_generations, config.num_generations_eval, config.num_iterations) == (8, 8, 1)
-    assert config.max_completion_length == 16384
-    assert config.make_turn_budget() == TurnBudget(30, 100)
-    assert config.echo_coeff == 0
-    assert config.generation_kwargs == {"max_tokens": 12288}  # a turn
-    assert script.protocol == "tags"
-    worlds = train.run_config(script).factory
-    classes = {"sokoban": SokobanEnvironment, "maze": MazeEnvironment, "taxi": TaxiEnvironment}
-    reward = {"rescale": True, "format_penalty": 0.1}
-    assert worlds == {name: in_tags(rewarded(world, **reward)) for name, world in classes.items()}
-
-
-def test_wmacts_held_out_levels_are_played_in_one_turn_and_in_many():
-    for module in ("reasoning_gym", "mazelib", "gymnasium"):
-        pytest.importorskip(module)
-    script, *_ = on_one_gpu("wmact_grpo")
-    assert script.train_rows_kwargs == {"environments": {"sokoban": 4000}, "seed": 0}
-    script.train_rows_kwargs = {"environments": {"sokoban": 2}, "seed": 0}
-    for arguments in script.eval_rows_kwargs.values():
-        (options,) = arguments["environments"].values()
-        assert (options["count"], options["held_out"]) == (256, True)
-        options["count"] = 2
-    trained = train._rows(script, None, "train")
-    assert trained["environment"] == ["sokoban"] * 2
-    sets = train._rows(script, None, "eval")
-    levels = {"sokoban": "standard", "sokoban_hard-1": "hard-1", "sokoban_hard-2": "hard-2", "maze": "standard"}
-    levels |= {"maze_hard-1": "hard-1", "taxi_256_over_60": "standard"}
-    assert set(sets) == {f"{name}{end}" for name in levels for end in ("", "_single")}
-    worlds = train.run_config(script).factory
-    for name, level in levels.items():
-        many, single = sets[name], sets[f"{name}_single"]
-        world = name.partition("_")[0]
-        column = "state" if world == "taxi" else "board"
-        assert many[column] == single[column]
-        assert many["environment"] == [world] * 2
-        assert many["level"] == [level] * 2
-        assert "max_turns" not in many.column_names
-        assert single["max_turns"] == [1, 1]
-        environment = worlds[world]()
-        assert "<action>" in environment.reset(**single[0])
-        assert environment.max_turns == 1
-        assert not set(map(str, many[column])) & set(map(str, trained["board"]))
-
-
-@GET_REWARD
-def test_wmacts_tiny_recipe_trains(policy, tmp_path, capsys):
-    """With sets of held-out rows whose figures have names of their own, and what the JSON flags say."""
-    sets = {"seen": {"count": 4, "seed": 0}, "unseen": {"count": 4, "seed": 1, "held_out": True}}
-    flags = {
-        "model_name_or_path": policy,
-        "output_dir": tmp_path,
-        "max_steps": 2,
-        "eval_steps": 2,
-        "save_strategy": "steps",
-        "save_steps": 2,
-        "per_device_eval_batch_size": 16,
-        "train_rows_kwargs": json.dumps({"count": 32}),
-        "eval_rows_kwargs": json.dumps(sets),
-        "turn_budget": json.dumps({"start": 5, "every": 1}),
-        "episode_reward": json.dumps({"rescale": True, "format_penalty": 0.0}),
-        "echo_coeff": 0.5,
-    }
-    arguments = [str(word) for name, value in flags.items() for word in (f"--{name}", value)]
-    assert train.main(["--config", str(RECIPES / "wmact_grpo_tiny.yaml"), *arguments, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out.splitlines()[-1])["steps"] == 2
-    # the tiny policies are random here: a turn is rarely a move
-    log = json.loads((tmp_path / "checkpoint-2" / "trainer_state.json").read_text())["log_history"]
-    steps = [row for row in log if "loss" in row]
-    assert steps[0]["wm/turn_budget"] == steps[0]["wm/env/budget"] == 5
-    assert steps[1]["wm/turn_budget"] < 5
-    assert steps[1]["wm/env/turns"] <= steps[1]["wm/turn_budget"]
-    for name in sets:
-        (row,) = [row for row in log if f"eval_{name}_loss" in row]
-        assert row[f"eval_{name}_wm/env/budget"] == 5
-        assert row[f"eval_{name}_echo/coeff"] == 0.5
-        assert not [key for key in row if key.startswith(("eval_wm", "eval_echo"))]
-
-
 def test_sets_of_evaluation_rows(tmp_path):
-    path = write(tmp_path, "output_dir: x\nuse_cpu: true\nbf16: false\nenvironment: grid")
+    path = write(tmp_path, BASE + "environment: grid")
 
     def rows(function, kwargs):
         flags = [
@@ -659,23 +379,6 @@ def test_sets_of_evaluation_rows(tmp_path):
         rows("grid", {"a": {"count": 2}, "b": {"size": 3}})
     with pytest.raises(UserError, match="eval_rows_kwargs do not fit"):
         rows("grid", {"a": {"count": 2}, "b": 3})
-
-
-@pytest.mark.parametrize(("name", "turns", "steps"), [("policy_alfworld", 15, 300), ("policy_tau2", 30, 200)])
-def test_policy_rls_recipes_have_the_papers_constants(name, turns, steps):
-    script, config, model, _ = on_one_gpu(name)
-    assert (config.max_tool_calling_iterations, config.max_steps, config.num_generations) == (turns, steps, 8)
-    assert config.echo_coeff == 0.0
-    assert model.model_name_or_path == {15: "Qwen/Qwen2.5-7B-Instruct", 30: "Qwen/Qwen3-8B"}[turns]
-    assert config.per_device_train_batch_size * 8 * config.gradient_accumulation_steps == 128
-    rows = script.train_rows_kwargs
-    assert (rows["count"] if turns == 15 else sum(one["count"] for one in rows["environments"].values())) == {
-        15: 2048,
-        30: 178,
-    }[turns]
-    if turns == 15:  # tau2's own number is 30
-        for chosen in (rows, *script.eval_rows_kwargs.values()):
-            assert (chosen["max_turns"], chosen["think"]) == (turns, True)
 
 
 def test_a_run_goes_on_from_its_last_whole_checkpoint(tmp_path, capsys):
@@ -734,29 +437,6 @@ def test_a_config_is_written_with_its_defaults(tmp_path, capsys):
     assert config_file.main([str(RECIPES / "echo_grpo_tiny.yaml"), "datasets=[{path: parquet}]"]) == 0
     found = yaml.safe_load(capsys.readouterr().out)
     assert (found["datasets"], found["environment"], found["use_cpu"]) == ([{"path": "parquet"}], "grid", True)
-
-
-@GET_REWARD
-@pytest.mark.slow
-def test_a_recipe_on_two_cpu_processes(policy, tmp_path):
-    work = tmp_path / "work"
-    (work / "runs").mkdir(parents=True)
-    (work / "runs" / "tiny").symlink_to(policy)
-    bin_folder = Path(sys.executable).parent
-    environment = {**os.environ, "PROCESSES": "2", "PATH": f"{bin_folder}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
-    environment["PYTHONPATH"] = str(RECIPES.parents[1])
-    command = [str(RECIPES / "run.sh"), "echo_grpo_tiny", "--max_steps", "2", "--json"]
-    done = subprocess.run(command, cwd=work, env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-3000:]
-    result = json.loads(done.stdout.splitlines()[-1])
-    assert result["steps"] == 2
-    # two ranks of 64 completions, each with a prompt of 20 tokens
-    assert result["last"][0]["num_tokens"] > 2 * 2 * 64 * 20
-
-
-def test_an_error_names_its_field():
-    with pytest.raises(UserError, match="environment is '{grid'; write a name"):
-        RunConfig.read({"environment": "{grid"})
 
 
 def test_a_gguf_file_trains_and_is_saved_as_a_dense_model(tmp_path):

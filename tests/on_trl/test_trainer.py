@@ -6,7 +6,7 @@ import pytest
 import torch
 from trl import GRPOTrainer
 
-from support.on_trl import Batches, Scripted, ToolEnvironment, config, dataset, make_model, make_tokenizer, reward, run
+from support.on_trl import Batches, Scripted, config, dataset, make, make_model, run, series
 from wm_plugin import EchoConfig
 from wm_plugin.errors import UserError
 from wm_plugin.trl import WorldModelGRPOConfig, WorldModelGRPOTrainer, WorldModelMixin
@@ -16,24 +16,16 @@ class Ours(Batches, Scripted, WorldModelGRPOTrainer):
     pass
 
 
-def logged(trainer, key):
-    return [row[key] for row in trainer.state.log_history if key in row]
-
-
-def test_the_support_module_keeps_prompts_short():
-    """A thousand tokens of tool descriptions in each prompt make every test here four times as slow."""
-    trainer, _ = run(Ours, args=config(max_steps=1))
-    assert trainer.batches[0]["prompt_ids"].size(1) < 50
-
-
 def test_metrics_are_token_weighted_means_over_the_step():
-    trainer, _ = run(Ours, args=config(max_steps=1), world_model=EchoConfig(0.5, {"run_code": 1.0, "lookup_doc": 0.5}))
+    trainer, _ = run(Ours, args={"max_steps": 1}, world_model=EchoConfig(0.5, {"run_code": 1.0, "lookup_doc": 0.5}))
     row = trainer.state.log_history[0]
     tools = {
         name: (row[f"echo/tool/{name}/nll"], row[f"echo/tool/{name}/tokens"]) for name in ("run_code", "lookup_doc")
     }
     tokens = sum(count for _, count in tools.values())
     assert row["echo/tokens"] == tokens == int(trainer.batches[0]["wm_num_tokens"])
+    # a thousand tokens of tool descriptions in each prompt would make every test here four times as slow
+    assert trainer.batches[0]["prompt_ids"].size(1) < 50
     assert row["echo/nll"] == pytest.approx(sum(nll * count for nll, count in tools.values()) / tokens)
     assert row["echo/perplexity"] == pytest.approx(math.exp(row["echo/nll"]))
     (nll_a, a), (nll_b, b) = tools["run_code"], tools["lookup_doc"]
@@ -46,14 +38,14 @@ def test_metrics_do_not_depend_on_micro_batches_or_logging_steps():
         {"gradient_accumulation_steps": 1, "per_device_train_batch_size": 8},
         {"gradient_accumulation_steps": 4, "per_device_train_batch_size": 2},
     ):
-        trainer, _ = run(Ours, args=config(max_steps=1, **fields), world_model=EchoConfig(0.5))
+        trainer, _ = run(Ours, args={"max_steps": 1, **fields}, world_model=EchoConfig(0.5))
         rows.append({k: v for k, v in trainer.state.log_history[0].items() if k.startswith("echo")})
     assert rows[0] == pytest.approx(rows[1])
-    one, _ = run(Ours, args=config(), world_model=EchoConfig(0.5))
-    both, _ = run(Ours, args=config(logging_steps=2), world_model=EchoConfig(0.5))
-    tokens = logged(one, "echo/tokens")
-    mean = sum(n * t for n, t in zip(logged(one, "echo/nll"), tokens, strict=True)) / sum(tokens)
-    assert logged(both, "echo/nll") == pytest.approx([mean])
+    one, _ = run(Ours, world_model=EchoConfig(0.5))
+    both, _ = run(Ours, args={"logging_steps": 2}, world_model=EchoConfig(0.5))
+    tokens = series(one, "echo/tokens")
+    mean = sum(n * t for n, t in zip(series(one, "echo/nll"), tokens, strict=True)) / sum(tokens)
+    assert series(both, "echo/nll") == pytest.approx([mean])
 
 
 @pytest.mark.parametrize("echo", [None, EchoConfig(0.5)])
@@ -65,7 +57,7 @@ def test_the_episodes_of_a_step_are_logged_with_and_without_an_objective(echo):
             seen.update(calls=[world.calls for world in self.environments], completions=completions, ids=ids)
             return super()._calculate_rewards(inputs, prompts, completions, ids)
 
-    trainer, _ = run(Watched, args=config(max_steps=1, max_completion_length=300), world_model=echo)
+    trainer, _ = run(Watched, args={"max_steps": 1, "max_completion_length": 300}, world_model=echo)
     row = trainer.state.log_history[0]
     figures = {name.removeprefix("wm/env/"): value for name, value in row.items() if name.startswith("wm/env/")}
     called = [
@@ -102,43 +94,26 @@ def test_a_schedule_goes_on_where_it_was_after_a_resume(tmp_path):
         "learning_rate": 1e-3,
         "gradient_accumulation_steps": 1,
     }
-    whole, _ = run(Ours, args=config(**fields), world_model=echo)
-    assert logged(whole, "echo/coeff") == pytest.approx([1.0, 0.8, 0.6, 0.4])
-    tokenizer = make_tokenizer()
-    resumed = Ours(
-        model=make_model(tokenizer, seed=5, dtype=torch.float64),
-        reward_funcs=[reward],
-        args=config(**fields),
-        train_dataset=dataset(),
-        processing_class=whole.processing_class,
-        environment_factory=ToolEnvironment,
-        world_model=echo,
-    )
+    whole, _ = run(Ours, args=fields, world_model=echo)
+    assert series(whole, "echo/coeff") == pytest.approx([1.0, 0.8, 0.6, 0.4])
+    other = make_model(whole.processing_class, seed=5, dtype=torch.float64)
+    resumed = make(Ours, args=fields, model=other, world_model=echo)
     resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
-    assert logged(resumed, "echo/coeff")[-2:] == pytest.approx([0.6, 0.4])
+    assert series(resumed, "echo/coeff")[-2:] == pytest.approx([0.6, 0.4])
 
 
 def test_step_schedule_ends_in_the_host_alone():
-    trainer, _ = run(Ours, args=config(), world_model=EchoConfig(1.0, schedule="step", schedule_steps=1))
-    assert logged(trainer, "echo/coeff") == [1.0, 0.0]
-    assert logged(trainer, "echo/loss")[1] == 0.0
+    trainer, _ = run(Ours, world_model=EchoConfig(1.0, schedule="step", schedule_steps=1))
+    assert series(trainer, "echo/coeff") == [1.0, 0.0]
+    assert series(trainer, "echo/loss")[1] == 0.0
 
 
 def test_evaluation_adds_the_term_and_logs_it():
-    tokenizer = make_tokenizer([ToolEnvironment().run_code, ToolEnvironment().lookup_doc])
     losses = {}
     for coeff in (0.0, 0.5):
         torch.manual_seed(0)
-        trainer = Ours(
-            model=make_model(tokenizer),
-            reward_funcs=[reward],
-            args=config(per_device_eval_batch_size=8),
-            train_dataset=dataset(),
-            eval_dataset=dataset(8),
-            processing_class=tokenizer,
-            environment_factory=ToolEnvironment,
-            world_model=EchoConfig(coeff),
-        )
+        args = {"per_device_eval_batch_size": 8}
+        trainer = make(Ours, args=args, eval_dataset=dataset(8), world_model=EchoConfig(coeff))
         torch.manual_seed(1)
         losses[coeff] = trainer.evaluate() | trainer.state.log_history[-1]
     terms = losses[0.5]["eval_echo/loss"]
@@ -152,7 +127,7 @@ def test_groups_without_reward_variance_are_kept_or_dropped(caplog):
         def _calculate_rewards(self, *args, **kwargs):
             return torch.ones_like(super()._calculate_rewards(*args, **kwargs))
 
-    kept, _ = run(Flat, args=config(max_steps=1), world_model=EchoConfig(0.5))
+    kept, _ = run(Flat, args={"max_steps": 1}, world_model=EchoConfig(0.5))
     # the override sits in front of the mixin, whose own view of the rewards is the host's
     assert kept.state.log_history[0]["echo/policy_silent"] == 1.0
     assert "all advantages of an optimizer step were 0" in caplog.text
@@ -160,18 +135,9 @@ def test_groups_without_reward_variance_are_kept_or_dropped(caplog):
     def constant(completions, **_):
         return [1.0] * len(completions)
 
-    tokenizer = make_tokenizer([ToolEnvironment().run_code, ToolEnvironment().lookup_doc])
     for choice, expected in (("keep", True), ("drop", False)):
-        trainer = Ours(
-            model=make_model(tokenizer),
-            reward_funcs=[constant],
-            args=config(max_steps=1),
-            train_dataset=dataset(),
-            processing_class=tokenizer,
-            environment_factory=ToolEnvironment,
-            world_model=EchoConfig(0.5, zero_variance_groups=choice),
-        )
-        trainer.train()
+        echo = EchoConfig(0.5, zero_variance_groups=choice)
+        trainer, _ = run(Ours, args={"max_steps": 1}, reward_funcs=[constant], world_model=echo)
         assert (trainer.state.log_history[0]["echo/tokens"] > 0) is expected
 
 
@@ -181,7 +147,7 @@ def test_peft_trains_the_adapter_with_the_same_term():
     for echo in (EchoConfig(0.0), EchoConfig(0.37), EchoConfig(0.74)):
         targets = ["q_proj", "v_proj", "embed_tokens"]
         adapter = peft.LoraConfig(target_modules=targets, init_lora_weights=False)
-        _, steps = run(Ours, args=config(max_steps=1), world_model=echo, peft_config=adapter)
+        _, steps = run(Ours, args={"max_steps": 1}, world_model=echo, peft_config=adapter)
         gradients.append(steps[0])
     once, twice = gradients[1] - gradients[0], gradients[2] - gradients[0]
     assert once.norm() > 0
@@ -212,18 +178,9 @@ def rollout(spans):
     return function
 
 
-def by_function(spans, echo, function=None, **fields):
-    tokenizer = make_tokenizer()
-    trainer = ByFunction(
-        model=make_model(tokenizer),
-        reward_funcs=[reward],
-        args=config(max_steps=1, **fields),
-        train_dataset=dataset(),
-        processing_class=tokenizer,
-        rollout_func=function or rollout(spans),
-        world_model=echo,
-    )
-    trainer.train()
+def by_function(spans, echo, function=None):
+    function = function or rollout(spans)
+    trainer, _ = run(ByFunction, args={"max_steps": 1}, environment=None, rollout_func=function, world_model=echo)
     return trainer, trainer.batches[0]["wm_weights"][0].tolist()
 
 
@@ -238,10 +195,9 @@ def test_rollout_function_with_spans():
     assert trainer.state.log_history[0]["echo/tool/search/tokens"] == 8  # one token of each of eight completions
     assert by_function(spans, EchoConfig(0.5, roles=["user"]))[1] == [0, 0, 0, 0, 1, 0, 0]
     assert by_function(spans, EchoConfig(0.5, {"search": 2.0}, content_only=False))[1] == [0, 0, 2, 2, 0, 0, 0]
-
-
-def test_rollout_function_without_spans_counts_whole_runs():
-    assert by_function(None, EchoConfig(0.5))[1] == [0, 0, 1, 1, 1, 0, 0]
+    assert by_function(None, EchoConfig(0.5))[1] == [0, 0, 1, 1, 1, 0, 0]  # without spans whole runs count
+    clipped = [(4, 5, "tool", "a", True), (9, 12, "tool", "a", True)]  # to the completion
+    assert by_function(clipped, EchoConfig(0.5))[1] == [0, 0, 0, 0, 1, 0, 0]
 
 
 @pytest.mark.parametrize("given", [True, False], ids=["spans", "a mask alone"])
@@ -263,18 +219,6 @@ def test_turn_information_of_a_rollout_function_is_read_off_its_tokens(given):
     trainer, weights = by_function(None, EchoConfig(0.5, turn_information=True), function)
     assert [weight for weight in weights if weight] == pytest.approx([0.05] * len(seen))
     assert trainer.state.log_history[0]["echo/information"] == pytest.approx(0.05)
-
-
-def test_rollout_function_spans_are_clipped_to_the_completion():
-    assert by_function([(4, 5, "tool", "a", True), (9, 12, "tool", "a", True)], EchoConfig(0.5))[1] == [
-        0,
-        0,
-        0,
-        0,
-        1,
-        0,
-        0,
-    ]
 
 
 @pytest.mark.parametrize(
@@ -317,21 +261,21 @@ def test_select_has_the_last_word():
         seen.append((span.tool, message["content"]))
         return "OUT[" in message["content"]
 
-    trainer, _ = run(Ours, args=config(max_steps=1), world_model=EchoConfig(0.5, select=select))
+    trainer, _ = run(Ours, args={"max_steps": 1}, world_model=EchoConfig(0.5, select=select))
     row = trainer.state.log_history[0]
     assert row["echo/tool/lookup_doc/tokens"] == 0 < row["echo/tool/run_code/tokens"]
     assert {tool for tool, _ in seen} >= {"lookup_doc", "run_code"}
 
 
 def test_truncated_completions_can_be_left_out():
-    every, _ = run(Ours, args=config(max_steps=1), world_model=EchoConfig(0.5))
-    ended, _ = run(Ours, args=config(max_steps=1), world_model=EchoConfig(0.5, include_truncated=False))
+    every, _ = run(Ours, args={"max_steps": 1}, world_model=EchoConfig(0.5))
+    ended, _ = run(Ours, args={"max_steps": 1}, world_model=EchoConfig(0.5, include_truncated=False))
     batch = ended.batches[0]
     eos = ended.processing_class.eos_token_id
     last = batch["completion_mask"].sum(1) - 1
     cut = batch["completion_ids"].gather(1, last[:, None])[:, 0] != eos
     assert (batch["wm_weights"][cut] == 0).all()
-    assert logged(ended, "echo/tokens")[0] <= logged(every, "echo/tokens")[0]
+    assert series(ended, "echo/tokens")[0] <= series(every, "echo/tokens")[0]
 
 
 def test_mixin_over_a_subclass_keeps_its_overrides():
@@ -345,8 +289,8 @@ def test_mixin_over_a_subclass_keeps_its_overrides():
     class Host(Batches, Scripted, Doubled):
         pass
 
-    _, host = run(Host, args=config(max_steps=1))
-    _, off = run(Mine, args=config(max_steps=1), world_model=EchoConfig(0.0))
+    _, host = run(Host, args={"max_steps": 1})
+    _, off = run(Mine, args={"max_steps": 1}, world_model=EchoConfig(0.0))
     assert torch.equal(host[0], off[0])
 
 
@@ -354,6 +298,6 @@ def test_config_fields_and_the_object_are_the_same_thing():
     by_fields, one = run(
         Ours, args=config(cls=WorldModelGRPOConfig, max_steps=1, echo_coeff=0.37, echo_tools={"run_code": 0.5})
     )
-    by_object, two = run(Ours, args=config(max_steps=1), world_model=EchoConfig(0.37, {"run_code": 0.5}))
+    by_object, two = run(Ours, args={"max_steps": 1}, world_model=EchoConfig(0.37, {"run_code": 0.5}))
     assert torch.equal(one[0], two[0])
     assert by_fields._wm == by_object._wm == {"": by_object._wm[""].replace()}

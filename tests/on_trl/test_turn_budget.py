@@ -6,18 +6,23 @@ from typing import ClassVar
 
 import pytest
 import torch
-import trl
-from packaging.version import Version
 
 from support.agreement import BUDGETS, TURN_BUDGET, WANTED, Walk
-from support.on_trl import ToolEnvironment, call, config, dataset, make_model, make_tokenizer
+from support.on_trl import (
+    NEEDS_ENVIRONMENTS,
+    ToolEnvironment,
+    call,
+    dataset,
+    make,
+    series,
+)
 from wm_plugin import EchoConfig
 from wm_plugin.errors import UserError
 from wm_plugin.hosting.annealing import TurnBudget
 from wm_plugin.trl import WorldModelGRPOConfig, WorldModelGRPOTrainer
 from wm_plugin.worlds.wrappers.rewarded import rewarded
 
-pytestmark = pytest.mark.skipif(Version(trl.__version__) < Version("1.8"), reason="environments need trl >= 1.8")
+pytestmark = NEEDS_ENVIRONMENTS
 
 KEY = "wm_turn_budget"
 
@@ -55,24 +60,11 @@ class Walker(WorldModelGRPOTrainer):
 
 
 def walker(budget=None, *, kind=Walker, environment=Walk, echo=None, eval_dataset=None, **fields):
-    tokenizer = make_tokenizer([environment().walk])
     args = {"gradient_accumulation_steps": 1, "max_steps": len(WANTED), "max_completion_length": 2000} | fields
-    trainer = kind(
-        model=make_model(tokenizer),
-        args=config(**args),
-        train_dataset=dataset(),
-        eval_dataset=eval_dataset,
-        processing_class=tokenizer,
-        environment_factory=environment,
-        turn_budget=budget,
-        world_model=echo,
-    )
+    given = {"environment": environment, "eval_dataset": eval_dataset, "turn_budget": budget, "world_model": echo}
+    trainer = make(kind, args=args, reward_funcs=None, **given)
     torch.manual_seed(11)
     return trainer
-
-
-def series(trainer, name):
-    return [row[name] for row in trainer.state.log_history if name in row]
 
 
 def test_the_budgets_of_both_hosts():
@@ -184,16 +176,5 @@ def test_what_does_not_fit_is_refused(budget, fields, message):
 
 
 def test_turns_need_an_environment():
-    environment = ToolEnvironment()
-    environment.reset()
-    tokenizer = make_tokenizer([environment.run_code])
     with pytest.raises(UserError, match="turn_budget counts turns in an environment, and there is none"):
-        WorldModelGRPOTrainer(
-            model=make_model(tokenizer),
-            reward_funcs=[lambda completions, **_: [0.0] * len(completions)],
-            args=config(),
-            train_dataset=dataset(),
-            processing_class=tokenizer,
-            tools=[environment.run_code],
-            turn_budget=TurnBudget(),
-        )
+        make(WorldModelGRPOTrainer, environment=None, tools=[ToolEnvironment().run_code], turn_budget=TurnBudget())

@@ -1,9 +1,8 @@
 """The hidden state of a world reaches no policy that TRL trains: neither as a tool nor in a prompt."""
 
-from datasets import Dataset
 from trl import GRPOTrainer
 
-from support.on_trl import Batches, config, dataset, make_model, make_tokenizer, reward
+from support.on_trl import Batches, make, run
 from wm_plugin import EchoConfig
 from wm_plugin.trl import WorldModelGRPOTrainer
 from wm_plugin.worlds.wordle import WordleEnvironment
@@ -12,16 +11,7 @@ WORD = "plumb"  # which is in no description
 
 
 def test_the_hidden_state_is_no_tool():
-    tokenizer = make_tokenizer()
-    trainer = GRPOTrainer(
-        model=make_model(tokenizer),
-        reward_funcs=[reward],
-        args=config(),
-        train_dataset=dataset(),
-        processing_class=tokenizer,
-        environment_factory=WordleEnvironment,
-    )
-    assert [tool.__name__ for tool in trainer.tools] == ["act"]
+    assert [tool.__name__ for tool in make(GRPOTrainer, environment=WordleEnvironment).tools] == ["act"]
 
 
 class Asks(Batches, WorldModelGRPOTrainer):
@@ -35,17 +25,9 @@ class Asks(Batches, WorldModelGRPOTrainer):
 
 
 def test_a_policy_that_asks_for_the_hidden_state_does_not_get_it():
-    tokenizer = make_tokenizer([WordleEnvironment().act])
-    rows = Dataset.from_list([{"prompt": [{"role": "user", "content": "Play."}], "word": WORD}] * 2)
-    trainer = Asks(
-        model=make_model(tokenizer),
-        args=config(max_steps=1, num_generations=2, gradient_accumulation_steps=1, max_completion_length=1500),
-        train_dataset=rows,
-        processing_class=tokenizer,
-        environment_factory=WordleEnvironment,
-        world_model=EchoConfig(0.5),
-    )
-    trainer.train()
+    rows = [{"prompt": [{"role": "user", "content": "Play."}], "word": WORD}] * 2
+    args = {"max_steps": 1, "num_generations": 2, "gradient_accumulation_steps": 1, "max_completion_length": 1500}
+    trainer, _ = run(Asks, args=args, rows=rows, environment=WordleEnvironment, world_model=EchoConfig(0.5))
     assert any("Tool world_context not found" in text for text in trainer.prompts)
     assert all(environment.world_context() == f"The hidden word is {WORD}." for environment in trainer.environments)
     assert all(WORD not in text for text in trainer.prompts)

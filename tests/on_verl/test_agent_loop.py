@@ -21,6 +21,7 @@ from support import agent_loop as agent_loop_support
 from support import information
 from support.agent_loop import TEMPLATE, call, make_tokenizer
 from support.agreement import BUDGETS, TURN_BUDGET, WANTED
+from support.bare_on_verl import bare
 from support.information import ANSWERS, RATIOS
 from support.patched import apply, copied, loaded, patch_named
 from support.rows import BAD
@@ -31,7 +32,6 @@ from wm_plugin.tokens.spans import Origin, SpanError
 from wm_plugin.verl.agent_loop import WorldModelLoopMixin, WorldModelToolAgentLoop, _bounded
 from wm_plugin.verl.names import ERROR, INFO, MAX_TURNS, ORIGINS, RESULTS, TOOLS
 from wm_plugin.verl.spans import Block, locate, make_locator, probe
-from wm_plugin.verl.trainer import WorldModelTrainer
 from wm_plugin.worlds import not_a_tool
 from wm_plugin.worlds.kit.rows import turn_limit
 
@@ -90,33 +90,26 @@ def content(tokenizer, output):
     ]
 
 
-@pytest.fixture(scope="module")
-def tokenizers():
-    return {
-        "merges": make_tokenizer(),
-        "bytes": make_tokenizer(merges=False),
-        "nfc": make_tokenizer(normalizer=normalizers.NFC()),
-    }
+MERGES, BYTES = make_tokenizer(), make_tokenizer(merges=False)
+NFC = make_tokenizer(normalizer=normalizers.NFC())
+TOKENIZERS = pytest.mark.parametrize("tokenizer", [MERGES, BYTES], ids=["merges", "bytes"])
 
 
 @pytest.mark.parametrize("side", ["left", "middle", "right"])
-def test_results_that_verl_cuts_are_counted(tokenizers, side):
+def test_results_that_verl_cuts_are_counted(side):
     """Those over the limit; not the texts of failures, which verl does not cut."""
     turns = [
         call("say", text="a" * 20) + call("say", text="b" * 21),
         call("fail", text="x") + call("unknown_tool", text="x") + call("say", wrong="x") + call("say", text="c" * 400),
         "x",
     ]
-    output = rollout(
-        tokenizers["merges"], turns, max_tool_response_length=20, tool_response_truncate_side=side, response_length=4000
-    )
+    output = rollout(MERGES, turns, max_tool_response_length=20, tool_response_truncate_side=side, response_length=4000)
     assert output.extra_fields[RESULTS] == [6, 2]
-    assert rollout(tokenizers["merges"], ["x"]).extra_fields[RESULTS] == [0, 0]
+    assert rollout(MERGES, ["x"]).extra_fields[RESULTS] == [0, 0]
 
 
-@pytest.mark.parametrize("name", ["merges", "bytes"])
-def test_spans_are_the_results(tokenizers, name):
-    tokenizer = tokenizers[name]
+@TOKENIZERS
+def test_spans_are_the_results(tokenizer):
     said = ["moved to 1 ✓ 日本語", "user\n🚪🚪 é1: red door", "a", "ends so"]
     turns = [
         call("say", text=said[0]) + call("say", text=said[1]),
@@ -148,22 +141,21 @@ def test_spans_are_the_results(tokenizers, name):
     assert covered == [1 - mask for mask in output.response_mask]
 
 
-def test_with_our_patch_verl_says_where_results_lie(tokenizers, tmp_path, monkeypatch):
+def test_with_our_patch_verl_says_where_results_lie(tmp_path, monkeypatch):
     """patches/verl-tool-spans.patch, in a copy; our own record of the same rollout is beside it."""
     (path,) = copied(patch_named("verl-tool-spans"), tmp_path)
     apply("verl-tool-spans", tmp_path)
     monkeypatch.setattr(agent_loop, "_agent_loop_registry", dict(agent_loop._agent_loop_registry))
     patched = loaded(path, "patched_tool_agent_loop").ToolAgentLoop
-    tokenizer = tokenizers["merges"]
     turns = [call("say", text="red") + call("fail", text="x"), call("say", text="blue"), "x"]
-    output = rollout(tokenizer, turns, cls=type("Loop", (WorldModelLoopMixin, patched), {}))
+    output = rollout(MERGES, turns, cls=type("Loop", (WorldModelLoopMixin, patched), {}))
     spans = output.extra_fields["tool_spans"]
     assert [names for _, _, names in spans] == [["say", "fail"], ["say"]]
-    assert ["red" in tokenizer.decode(output.response_ids[start:end]) for start, end, _ in spans] == [True, False]
+    assert ["red" in MERGES.decode(output.response_ids[start:end]) for start, end, _ in spans] == [True, False]
     assert not any(sum(output.response_mask[start:end]) for start, end, _ in spans)
     ours = [Origin.unpack(values) for values in output.extra_fields[ORIGINS]]
     assert {origin.span.start for origin in ours} >= {start for start, _, _ in spans}
-    assert rollout(tokenizer, turns, cls=patched, wm={}, tools=[]).extra_fields["tool_spans"] != []
+    assert rollout(MERGES, turns, cls=patched, wm={}, tools=[]).extra_fields["tool_spans"] != []
 
 
 class Echoes:
@@ -193,12 +185,12 @@ class Needs(Rooms):
 
 
 @pytest.mark.parametrize("row", [{}, {"level": None, "other": 1}])
-def test_a_row_without_a_column_that_its_world_needs_is_one_line(tokenizers, row):
+def test_a_row_without_a_column_that_its_world_needs_is_one_line(row):
     wm = {"environment": {"needs": f"{__name__}:Needs", "rooms": ROOMS}}
     with pytest.raises(
         UserError, match="a row does not fit Needs.reset: missing a required argument: 'level'"
     ) as error:
-        rollout(tokenizers["merges"], ["x"], wm, row={"extra_info": {"environment": "needs", **row}})
+        rollout(MERGES, ["x"], wm, row={"extra_info": {"environment": "needs", **row}})
     assert "\n" not in str(error.value)
 
 
@@ -208,34 +200,34 @@ class Bare(Rooms):
     get_reward = property()  # as if there were none
 
 
-def test_a_world_without_a_reward_leaves_it_to_verls_workers(tokenizers):
+def test_a_world_without_a_reward_leaves_it_to_verls_workers():
     assert not hasattr(Bare(), "get_reward")
-    output = rollout(tokenizers["merges"], [call("say", text="a"), "x"], {"environment": f"{__name__}:Bare"})
+    output = rollout(MERGES, [call("say", text="a"), "x"], {"environment": f"{__name__}:Bare"})
     assert output.reward_score is None  # verl asks a reward worker then
-    assert content(tokenizers["merges"], output) == [("say", "a")]
+    assert content(MERGES, output) == [("say", "a")]
     assert "reward" not in output.extra_fields[INFO]
 
 
-def test_the_tools_that_there_are_are_said_and_not_those_that_a_policy_invents(tokenizers):
+def test_the_tools_that_there_are_are_said_and_not_those_that_a_policy_invents():
     turns = [call("fly", text="a") + call("say", text="b"), "x"]
-    output = rollout(tokenizers["merges"], turns, {"environment": ROOMS, "include_errors": True})
-    assert [tool for tool, _ in content(tokenizers["merges"], output)] == ["fly", "say"]
+    output = rollout(MERGES, turns, {"environment": ROOMS, "include_errors": True})
+    assert [tool for tool, _ in content(MERGES, output)] == ["fly", "say"]
     assert output.extra_fields[TOOLS] == ["fail", "say"]
 
 
-def test_a_row_says_which_of_several_worlds_it_is_of(tokenizers):
+def test_a_row_says_which_of_several_worlds_it_is_of():
     wm = {"environment": {"rooms": ROOMS, "echoes": f"{__name__}:Echoes"}, "tools": {"say": 1.0, "repeat": 0.5}}
     rows = {"environment": "rooms", "start": 3}, {"environment": "echoes", "start": None, "other": None, "level": "x"}
-    rooms = rollout(tokenizers["merges"], [call("say", text="a"), "x"], wm, row={"extra_info": rows[0]})
-    echoes = rollout(tokenizers["merges"], [call("repeat", text="a"), "x"], wm, row={"extra_info": rows[1]})
-    assert content(tokenizers["merges"], rooms) == [("say", "a")]
-    assert "You are in 3." in tokenizers["merges"].decode(rooms.prompt_ids)
+    rooms = rollout(MERGES, [call("say", text="a"), "x"], wm, row={"extra_info": rows[0]})
+    echoes = rollout(MERGES, [call("repeat", text="a"), "x"], wm, row={"extra_info": rows[1]})
+    assert content(MERGES, rooms) == [("say", "a")]
+    assert "You are in 3." in MERGES.decode(rooms.prompt_ids)
     # what is null in the file belongs to the other world's rows
-    assert content(tokenizers["merges"], echoes) == [("repeat", "a 7 ['level']")]
+    assert content(MERGES, echoes) == [("repeat", "a 7 ['level']")]
     assert (echoes.reward_score, {weight for _, weight in weighed(echoes)}) == (0.25, {0.0, 0.5})
-    assert "Start at 7." in tokenizers["merges"].decode(echoes.prompt_ids)
+    assert "Start at 7." in MERGES.decode(echoes.prompt_ids)
     with pytest.raises(UserError, match="column `environment` is 'rom', and environment has 'rooms', 'echoes'"):
-        rollout(tokenizers["merges"], ["x"], wm, row={"extra_info": {"environment": "rom"}})
+        rollout(MERGES, ["x"], wm, row={"extra_info": {"environment": "rom"}})
 
 
 HARD = [
@@ -249,9 +241,8 @@ HARD = [
 ]
 
 
-@pytest.mark.parametrize("name", ["merges", "bytes", "nfc"])
-def test_results_that_look_like_scaffold_and_characters_of_many_bytes(tokenizers, name):
-    tokenizer = tokenizers[name]
+@pytest.mark.parametrize("tokenizer", [MERGES, BYTES, NFC], ids=["merges", "bytes", "nfc"])
+def test_results_that_look_like_scaffold_and_characters_of_many_bytes(tokenizer):
     turns = [
         "".join(call("say", text=text) for text in HARD[:4]),
         "".join(call("say", text=text) for text in HARD[4:]),
@@ -259,27 +250,24 @@ def test_results_that_look_like_scaffold_and_characters_of_many_bytes(tokenizers
     ]
     output = rollout(tokenizer, turns)
     assert content(tokenizer, output) == [("say", text) for text in HARD if text]
+    if tokenizer is NFC:  # a tokenizer that normalises is followed by offsets
+        output = rollout(tokenizer, [call("say", text="e\u0301te\u0301!"), "x"])
+        assert content(tokenizer, output) == [("say", "\u00e9t\u00e9!")]
 
 
-def test_a_tokenizer_that_normalises_is_followed_by_offsets(tokenizers):
-    tokenizer = tokenizers["nfc"]
-    output = rollout(tokenizer, [call("say", text="e\u0301te\u0301!"), "x"])
-    assert content(tokenizer, output) == [("say", "\u00e9t\u00e9!")]
-
-
-def test_failures_of_the_host_are_told_from_a_tools_own_texts(tokenizers):
+def test_failures_of_the_host_are_told_from_a_tools_own_texts():
     own = "Error executing tool 'fail': boom"  # what verl writes for an exception
     turns = [call("say", text=own) + call("fail", text="boom") + call("nope", x=1) + call("say", y=1), "x"]
-    output = rollout(tokenizers["merges"], turns)
-    assert content(tokenizers["merges"], output) == [("say", own)]
-    with_errors = rollout(tokenizers["merges"], turns, {"environment": ROOMS, "include_errors": True})
-    found = content(tokenizers["merges"], with_errors)
+    output = rollout(MERGES, turns)
+    assert content(MERGES, output) == [("say", own)]
+    with_errors = rollout(MERGES, turns, {"environment": ROOMS, "include_errors": True})
+    found = content(MERGES, with_errors)
     assert [tool for tool, _ in found] == ["say", "fail", "nope", "say"]
     assert found[1] == ("fail", own)
 
 
 @pytest.mark.parametrize("arguments", ["", '["' * 5000, "[" * 5000, "9" * 5000])
-def test_arguments_that_are_not_json_are_a_failure_of_the_host(tokenizers, arguments):
+def test_arguments_that_are_not_json_are_a_failure_of_the_host(arguments):
     from verl.experimental.agent_loop.tool_parser import FunctionCall, HermesToolParser
 
     class Broken(WorldModelToolAgentLoop):
@@ -292,50 +280,50 @@ def test_arguments_that_are_not_json_are_a_failure_of_the_host(tokenizers, argum
             text, calls = await super().extract_tool_calls(responses_ids, tools)
             return text, [FunctionCall(name=c.name, arguments=arguments or c.arguments[:-1]) for c in calls]
 
-    output = rollout(tokenizers["merges"], [call("say", text="hi"), "x"], cls=Broken)
-    assert "Invalid JSON" in tokenizers["merges"].decode(output.response_ids)
-    assert content(tokenizers["merges"], output) == []
+    output = rollout(MERGES, [call("say", text="hi"), "x"], cls=Broken)
+    assert "Invalid JSON" in MERGES.decode(output.response_ids)
+    assert content(MERGES, output) == []
 
 
-def test_selection_by_tool_and_multiplier(tokenizers):
+def test_selection_by_tool_and_multiplier():
     wm = {"environment": ROOMS, "tools": {"say": 0.5}}
-    output = rollout(tokenizers["merges"], [call("say", text="hi"), "x"], wm)
+    output = rollout(MERGES, [call("say", text="hi"), "x"], wm)
     assert {weight for _, weight in weighed(output)} == {0.0, 0.5}
     scaffold = {"environment": ROOMS, "content_only": False, "roles": ["tool"]}
-    output = rollout(tokenizers["merges"], [call("say", text="hi"), "x"], scaffold)
+    output = rollout(MERGES, [call("say", text="hi"), "x"], scaffold)
     selected = sum(span.end - span.start for span, weight in weighed(output) if weight)
     assert selected == output.response_mask.count(0)  # with verl's line break after the turn, as on TRL
 
 
-@pytest.mark.parametrize("name", ["merges", "bytes"])
-def test_turn_information_of_a_conversation_is_that_of_the_same_data(tokenizers, name):
+@TOKENIZERS
+def test_turn_information_of_a_conversation_is_that_of_the_same_data(tokenizer):
     """Weights by hand; tests/objectives/test_information.py has them of the reader, tests/on_trl/test_rollout.py of TRL."""
     wm = {"environment": "support.information:Oracle", "turn_information": True}
-    output = rollout(tokenizers[name], information.said(), wm, response_length=4000)
+    output = rollout(tokenizer, information.said(), wm, response_length=4000)
     assert [weight for _, weight in weighed(output) if weight] == RATIOS
-    assert content(tokenizers[name], output) == [("ask", answer) for answer in ANSWERS.values()]
-    scaffold = rollout(tokenizers[name], information.said(), {**wm, "content_only": False}, response_length=4000)
+    assert content(tokenizer, output) == [("ask", answer) for answer in ANSWERS.values()]
+    scaffold = rollout(tokenizer, information.said(), {**wm, "content_only": False}, response_length=4000)
     weights = [(span.tool, weight) for span, weight in weighed(scaffold)]
     assert [weight for weight, _ in itertools.groupby(weight for _, weight in weights)] == RATIOS
 
 
-def test_a_tool_that_does_not_exist_is_named(tokenizers):
+def test_a_tool_that_does_not_exist_is_named():
     wm = {"environment": ROOMS, "tools": ["sayy"]}
-    output = rollout(tokenizers["merges"], [call("say", text="hi"), "x"], wm)
+    output = rollout(MERGES, [call("say", text="hi"), "x"], wm)
     assert output.extra_fields[ERROR] == "wm.tools: there is no tool 'sayy'; did you mean 'say'?"
     assert ORIGINS not in output.extra_fields
 
 
 @pytest.mark.parametrize(("column", "field", "turns"), [(1, None, 1), (2, 3, 2), (None, 2, 2), (None, None, 5)])
-def test_the_turn_budget_comes_from_the_column_then_the_config(tokenizers, column, field, turns):
+def test_the_turn_budget_comes_from_the_column_then_the_config(column, field, turns):
     wm = {"environment": ROOMS, "max_turns": field}
     row = {} if column is None else {MAX_TURNS: column}
-    output = rollout(tokenizers["merges"], [*[call("say", text="hi")] * 4, "end"], wm, row=row)
+    output = rollout(MERGES, [*[call("say", text="hi")] * 4, "end"], wm, row=row)
     assert output.extra_fields[INFO]["calls"] == turns - 1
 
 
 @pytest.mark.parametrize("column", [value for value in BAD if value is not None], ids=itertools.count())
-def test_a_bad_turn_budget_is_one_line_as_of_an_environment(tokenizers, column):
+def test_a_bad_turn_budget_is_one_line_as_of_an_environment(column):
     """Zero and NaN, an empty cell of a table, are none; all else is refused in the words of `reset`."""
     wm = {"environment": ROOMS, "max_turns": 2}
     try:
@@ -343,7 +331,7 @@ def test_a_bad_turn_budget_is_one_line_as_of_an_environment(tokenizers, column):
     except UserError as error:
         wanted, refusal = None, str(error).replace("max_turns", MAX_TURNS)
     try:
-        output = rollout(tokenizers["merges"], [*[call("say", text="hi")] * 3, "end"], wm, row={MAX_TURNS: column})
+        output = rollout(MERGES, [*[call("say", text="hi")] * 3, "end"], wm, row={MAX_TURNS: column})
     except UserError as error:
         shown = str(error)
         assert shown == refusal
@@ -352,7 +340,7 @@ def test_a_bad_turn_budget_is_one_line_as_of_an_environment(tokenizers, column):
 
 
 @pytest.mark.parametrize("value", [value for value in BAD if not isinstance(value, dict | None)], ids=itertools.count())
-def test_other_columns_of_a_row_that_do_not_fit_are_one_line(tokenizers, value):
+def test_other_columns_of_a_row_that_do_not_fit_are_one_line(value):
     several = {"environment": {"rooms": ROOMS, "echoes": f"{__name__}:Echoes"}}
     refusals = []
     for wm, row, message in (
@@ -367,112 +355,67 @@ def test_other_columns_of_a_row_that_do_not_fit_are_one_line(tokenizers, value):
     ):
         if message is not None:
             with pytest.raises(UserError, match=message) as refused:
-                rollout(tokenizers["merges"], ["x"], {"environment": ROOMS} | wm, row=row)
+                rollout(MERGES, ["x"], {"environment": ROOMS} | wm, row=row)
             refusals.append(str(refused.value))
     assert all("\n" not in text and len(text) < 200 for text in refusals)
     with pytest.raises(UserError, match="prompt does not end"):
-        rollout(tokenizers["merges"], ["x"], row={"raw_prompt": []})
+        rollout(MERGES, ["x"], row={"raw_prompt": []})
 
 
 @pytest.mark.parametrize(("row", "turns"), [({}, 4), ({MAX_TURNS: 3}, 2)])
-def test_an_annealed_budget_counts_turns_in_the_environment(tokenizers, row, turns):
+def test_an_annealed_budget_counts_turns_in_the_environment(row, turns):
     """Without the column, as in validation, its first value; the policy's last turn, which ends, is on top."""
     wm = {"environment": "support.agreement:Walk", "turn_budget": {"start": 4, "every": 1}}
-    output = rollout(tokenizers["merges"], [*[call("walk", row=0)] * turns, "done"], wm, row=row)
+    output = rollout(MERGES, [*[call("walk", row=0)] * turns, "done"], wm, row=row)
     assert output.extra_fields[INFO]["turns"] == output.extra_fields[INFO]["budget"] == turns
-    assert tokenizers["merges"].decode(output.response_ids).endswith("done<|im_end|>")
+    assert MERGES.decode(output.response_ids).endswith("done<|im_end|>")
 
 
-def test_the_budgets_of_both_hosts(tokenizers):
+def test_the_budgets_of_both_hosts():
     """As in tests/on_trl/test_turn_budget.py: the trainer's next column is made of what the loop says of episodes."""
     wm = {"environment": "support.agreement:Walk", "turn_budget": TURN_BUDGET}
     budget = TurnBudget(**TURN_BUDGET)
-    trainer = SimpleNamespace(
-        _wm_turn_budget=budget, _wm_strength=None, _wm_episodes=[], local_trigger_step=0, parameter_sync_step=1
-    )
+    trainer = bare(_wm_turn_budget=budget)
     found = []
     for wanted in WANTED:
         episodes, metrics = [], {}
         for turns in wanted:
             said = [*[call("walk", row=0)] * turns, "done", "done"]
-            output = rollout(tokenizers["merges"], said, wm, row={MAX_TURNS: budget.turns + 1})
+            output = rollout(MERGES, said, wm, row={MAX_TURNS: budget.turns + 1})
             episodes.append(output.extra_fields[INFO])
         assert {one["budget"] for one in episodes} == {budget.turns}
         assert [one["turns"] for one in episodes] == [min(turns, budget.turns) for turns in wanted]
-        WorldModelTrainer._record_episodes(trainer, episodes, metrics)
+        trainer._record_episodes(episodes, metrics)
         assert metrics["wm/turn_budget"] == metrics["wm/env/budget"]
         found.append(metrics["wm/turn_budget"])
     assert found == BUDGETS
 
 
-@pytest.mark.parametrize(
-    ("settings", "moves", "reward"),
-    [
-        ({"rescale": True}, ["R"], 1.0),
-        ({"rescale": True}, ["U", "R"], 0.5),
-        ({"rescale": True}, ["x", "U", "U", "R"], 0.15),  # one of four, less 0.1 for the one that is none
-        ({"rescale": False}, ["x", "U", "R"], 0.9),
-        ({"rescale": True}, ["U"], -0.1),  # it gives up: an answer without an action
-        ({"rescale": False, "action_penalty": 0.1}, ["U", "R"], 0.8),
-        (None, ["x", "U", "R"], 1.0),
-    ],
-)
-def test_the_reward_of_an_episode(tokenizers, settings, moves, reward):
-    row = {"extra_info": {"board": "AG..\n....\n....\n...."}}
-    wm = {"environment": "grid", "episode_reward": settings}
-    output = rollout(tokenizers["merges"], [*(call("move", direction=move) for move in moves), "done"], wm, row=row)
-    assert output.reward_score == pytest.approx(reward)
-    info = output.extra_fields[INFO]
-    answers = len(moves) + ("R" not in moves)
-    assert (info["actions"], info["success"]) == (answers, "R" in moves)
-    assert info["calls/move"] == len(moves)  # its name, its tools and its figures are the environment's
-    assert output.extra_fields["reward_extra_info"] == info
-
-
-def test_a_result_that_is_too_long_is_dropped_and_leaves_no_span(tokenizers):
-    tokenizer = tokenizers["bytes"]
-    output = rollout(tokenizer, [call("say", text="short"), call("say", text="x" * 390), "end"], response_length=300)
-    assert content(tokenizer, output) == [("say", "short")]
+def test_a_result_that_is_too_long_is_dropped_and_leaves_no_span():
+    output = rollout(BYTES, [call("say", text="short"), call("say", text="x" * 390), "end"], response_length=300)
+    assert content(BYTES, output) == [("say", "short")]
     assert output.response_mask[-1] == 1
 
 
-def test_the_message_travels_only_where_select_reads_it(tokenizers):
+def test_the_message_travels_only_where_select_reads_it():
     turns = [call("say", text="hi"), "x"]
-    plain = rollout(tokenizers["merges"], turns)
+    plain = rollout(MERGES, turns)
     assert {Origin.unpack(values).message for values in plain.extra_fields[ORIGINS]} == {None}
     wm = {"environment": ROOMS, "select": f"{__name__}:says_hi"}
     for text, counts in (("hi", [("say", "hi")]), ("ho", [])):
-        output = rollout(tokenizers["merges"], [call("say", text=text), "x"], wm)
-        assert content(tokenizers["merges"], output) == counts
+        output = rollout(MERGES, [call("say", text=text), "x"], wm)
+        assert content(MERGES, output) == counts
 
 
 def says_hi(span, message):
     return message["content"] == "hi"
 
 
-def test_a_completion_cut_at_the_length_limit(tokenizers):
+def test_a_completion_cut_at_the_length_limit():
     wm = {"environment": ROOMS, "include_truncated": False}
     turns = [call("say", text="short"), "y" * 400]
-    assert content(tokenizers["bytes"], rollout(tokenizers["bytes"], turns, response_length=300)) == [("say", "short")]
-    assert content(tokenizers["bytes"], rollout(tokenizers["bytes"], turns, wm, response_length=300)) == []
-
-
-def test_a_reward_is_left_to_verl_where_the_environment_has_none(tokenizers):
-    wm = {"environment": f"{__name__}:NoReward"}
-    assert rollout(tokenizers["merges"], [call("say", text="hi"), "x"], wm).reward_score is None
-
-
-class NoReward:
-    def reset(self, **_):
-        return None
-
-    def say(self, text: str) -> str:
-        """Say.
-
-        Args:
-            text: What.
-        """
-        return text
+    assert content(BYTES, rollout(BYTES, turns, response_length=300)) == [("say", "short")]
+    assert content(BYTES, rollout(BYTES, turns, wm, response_length=300)) == []
 
 
 def look(x: int) -> str:
@@ -490,23 +433,21 @@ def function_tool(function):
     return FunctionTool(function.__name__, function, OpenAIFunctionToolSchema.model_validate(get_json_schema(function)))
 
 
-def test_verls_own_tools_without_an_environment(tokenizers):
-    output = rollout(
-        tokenizers["merges"], [call("look", x=1) + call("look", x=9), "x"], {}, tools=[function_tool(look)]
-    )
-    assert content(tokenizers["merges"], output) == [("look", "room 1")]
+def test_verls_own_tools_without_an_environment():
+    output = rollout(MERGES, [call("look", x=1) + call("look", x=9), "x"], {}, tools=[function_tool(look)])
+    assert content(MERGES, output) == [("look", "room 1")]
     assert output.reward_score is None
     assert INFO not in output.extra_fields
 
 
-def test_parallel_calls_on_one_environment_run_in_their_order(tokenizers):
+def test_parallel_calls_on_one_environment_run_in_their_order():
     turns = ["".join(call("say", text=str(index)) for index in range(4)), "x"]
     for _ in range(5):
-        output = rollout(tokenizers["merges"], turns)
-        assert content(tokenizers["merges"], output) == [("say", str(index)) for index in range(4)]
+        output = rollout(MERGES, turns)
+        assert content(MERGES, output) == [("say", str(index)) for index in range(4)]
 
 
-def test_a_template_that_cannot_be_followed_is_an_error_not_a_guess(tokenizers):
+def test_a_template_that_cannot_be_followed_is_an_error_not_a_guess():
     tokenizer = make_tokenizer()
     tokenizer.chat_template = TEMPLATE.replace(
         "m.content + '\\n</tool_response>'", "(m.content | length) ~ '</tool_response>'"
@@ -518,8 +459,8 @@ def test_a_template_that_cannot_be_followed_is_an_error_not_a_guess(tokenizers):
         probe(builder)
 
 
-def test_spans_on_sampled_tokens_are_an_error(tokenizers):
-    builder = create_continuous_token_builder(tokenizers["merges"], hf_model_type="qwen2")
+def test_spans_on_sampled_tokens_are_an_error():
+    builder = create_continuous_token_builder(MERGES, hf_model_type="qwen2")
     previous = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
     result = {"role": "tool", "content": "text"}
     ids = builder.tokenize_context_incremental_messages(previous, [*previous, result])
@@ -571,18 +512,18 @@ class Secretive(Rooms):
     world_context = not_a_tool(lambda self: "SECRET: the key is under the mat")
 
 
-def test_no_prompt_and_no_schema_has_the_hidden_state(tokenizers, monkeypatch):
-    tokenizer, seen = tokenizers["bytes"], []
+def test_no_prompt_and_no_schema_has_the_hidden_state(monkeypatch):
+    seen = []
 
     async def generate(self, prompt_ids, **options):
-        seen.append(tokenizer.decode(prompt_ids))
+        seen.append(BYTES.decode(prompt_ids))
         return await real(self, prompt_ids, **options)
 
     real = agent_loop_support.Server.generate
     monkeypatch.setattr(agent_loop_support.Server, "generate", generate)
     turns = [call("say", text="hi"), call("world_context"), call("world_context"), "end"]
-    output = rollout(tokenizer, turns, {"environment": f"{__name__}:Secretive"})
+    output = rollout(BYTES, turns, {"environment": f"{__name__}:Secretive"})
     assert len(seen) >= 3
-    assert "Unknown function 'world_context'" in tokenizer.decode(output.response_ids)
+    assert "Unknown function 'world_context'" in BYTES.decode(output.response_ids)
     assert all("You are in 3." in text and "SECRET" not in text for text in seen)
-    assert "SECRET" not in tokenizer.decode([*output.prompt_ids, *output.response_ids])
+    assert "SECRET" not in BYTES.decode([*output.prompt_ids, *output.response_ids])

@@ -17,15 +17,15 @@ from verl.workers.utils.padding import response_from_nested
 
 from support import on_verl, selection
 from support.agreement import OBJECTIVES, TURNS, assert_agree, describe, make_model, read_fixture, read_tokenizer
+from support.bare_on_verl import bare
 from support.on_verl import Rollout, make_batch, make_worker, policy_loss, with_term
 from wm_plugin import EchoConfig
 from wm_plugin.objectives import Span
 from wm_plugin.objectives.weigh import weigh
 from wm_plugin.tokens.spans import SPAN_FIELD, Origin
 from wm_plugin.verl.agent_loop import WorldModelToolAgentLoop
-from wm_plugin.verl.config import WorldModelConfig
 from wm_plugin.verl.names import COUNTS, ERROR, ORIGINS, TOOL_IDS, WEIGHTS
-from wm_plugin.verl.trainer import Row, WorldModelTrainer, make_columns
+from wm_plugin.verl.trainer import Row, make_columns
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ class Server:
         return TokenOutput(token_ids=ids, log_probs=[0.0] * len(ids), stop_reason="completed", extra_fields={})
 
 
-def play(tokenizer, echo: dict[str, Any], turns=TURNS, environment="support.agreement:Tools") -> list[Any]:
+def play(tokenizer, echo: dict[str, Any], turns=TURNS, environment="support.tools:Tools") -> list[Any]:
     """What verl's loop makes of every rollout, in their order."""
     multi_turn = {
         "format": "hermes",
@@ -143,6 +143,7 @@ def test_the_same_objective(worker, stock, fixture, tokenizer, name):
     tools = sorted(echo.tool_names or ("run_code", "lookup_doc"))
     after = updated(worker, with_term(policy_loss(), echo), make_batch(rollouts, echo, spans=spans, tools=tools), old)
     found = echo.figures(after.sums, tools, steps=1, coeff=echo.coeff, silent=0.0)
+    found = {key.removeprefix("echo/"): value for key, value in found.items()}
     found["gradient"] = describe(after.gradients[0] - before.gradients[0])
     assert_agree(found, fixture["figures"][name])
     assert after.losses[0] - before.losses[0] == pytest.approx(found["loss"], rel=1e-5)
@@ -158,10 +159,8 @@ def selections():
 
 def choose(rows: dict[str, Row], echo: EchoConfig, tokenizer) -> dict[str, Any]:
     """What the trainer makes of a batch of these rows: of each its runs of tokens that count, and its share of N."""
-    trainer = object.__new__(WorldModelTrainer)  # making one starts Ray
-    trainer._wm, trainer.tokenizer, trainer._wm_warned = WorldModelConfig(echo), tokenizer, set()
-    trainer.config = OmegaConf.create({"data": {"max_response_length": selection.LIMIT}})
-    trainer._wm_running = [on_verl.running(echo, sorted(echo.tool_names or ()))]
+    config = {"data": {"max_response_length": selection.LIMIT}}
+    trainer = bare(echo, config=config, tokenizer=tokenizer, tools=sorted(echo.tool_names or ()))
     ((one, spans),) = trainer._weighted_spans(list(rows.values()))
     columns = make_columns(one, spans, list(rows.values()))
     chosen = {}

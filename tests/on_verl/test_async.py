@@ -1,7 +1,5 @@
 """verl's asynchronous trainers with the term: what a run trains on is what plain transformers makes of it."""
 
-import copy
-import functools
 import pickle
 
 import pytest
@@ -9,7 +7,6 @@ import pytest
 pytest.importorskip("verl")
 
 import ray
-from hydra import compose, initialize_config_module
 from tensordict import NonTensorData, NonTensorStack
 from verl.experimental.separation.engine_workers import DetachActorWorker
 from verl.trainer.ppo.utils import Role
@@ -20,13 +17,14 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils import tensordict_utils as tu
 from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
 
+from support.bare_on_verl import bare
 from support.queue_on_verl import Store
 from support.recorded_on_verl import check_updates, recorded
+from support.verl_recipes import stock
 from wm_plugin.errors import UserError
 from wm_plugin.hosting.annealing import TurnBudget
 from wm_plugin.objectives import EchoConfig
 from wm_plugin.verl import registration, support
-from wm_plugin.verl.config import WorldModelConfig
 from wm_plugin.verl.names import MAX_TURNS, TRAINER_MODES
 from wm_plugin.verl.trainer import TRAINERS, WorldModelColocateAsyncTrainer, WorldModelTrainer, WorldModelTrainerMixin
 from wm_plugin.verl.worker import WorldModelDetachActorWorker, WorldModelTrainingWorker
@@ -39,16 +37,8 @@ HOSTS = {
 }
 
 
-@functools.cache
-def stock():
-    """verl's own config with the Hydra group on top, as a user composes it."""
-    with initialize_config_module("verl.trainer.config", version_base=None):
-        start = ["hydra.searchpath=[pkg://wm_plugin.recipes.verl]", "+wm=echo"]
-        return compose("ppo_trainer", [*start, "actor_rollout_ref.model.path=Qwen/Qwen3-4B"])
-
-
 def configured(mode="world_model", **values):
-    config = copy.deepcopy(stock())  # composing takes most of a second
+    config = stock("actor_rollout_ref.model.path=Qwen/Qwen3-4B")
     config.trainer.v1.trainer_mode = mode
     config.wm.update(values)
     return config
@@ -133,11 +123,15 @@ def sampling(monkeypatch, outcome, *, max_lost=0.5, coeff=1.0, threshold=None):
     store = Outcomes(outcome)
     monkeypatch.setattr(replay_buffer, "tq", store)
     monkeypatch.setattr(replay_buffer.time, "sleep", lambda _: pytest.fail("it waits for ever"))
-    ours = object.__new__(WorldModelColocateAsyncTrainer)  # making one starts Ray
-    ours._wm, ours._wm_warned = WorldModelConfig(EchoConfig(coeff), max_lost=max_lost), set()
-    ours._wm_expected, ours._wm_replaced, ours._wm_failed, ours._wm_refilled = 4 * 2, 0, 0, 0
-    ours.trainer_mode = "colocate_async"
-    ours.config = configured(ours.trainer_mode)
+    mode = "colocate_async"
+    ours = bare(
+        EchoConfig(coeff),
+        WorldModelColocateAsyncTrainer,
+        config=configured(mode),
+        wm={"max_lost": max_lost},
+        trainer_mode=mode,
+        _wm_expected=4 * 2,
+    )
     ours.config.actor_rollout_ref.rollout.n = 2
     ours.config.trainer.v1.sampler.max_off_policy_threshold = threshold
     ours._submit_batch_to_rollout = store.add
@@ -188,7 +182,7 @@ def test_stale_groups_are_not_lost(monkeypatch):
 
 
 def test_a_sampler_of_the_users_own_is_left_as_it_is(monkeypatch):
-    ours = object.__new__(WorldModelColocateAsyncTrainer)
+    ours = bare(kind=WorldModelColocateAsyncTrainer)
     monkeypatch.setattr(trainer_base.PPOTrainer, "_build_replay_buffer", lambda self: "theirs")
     assert ours._build_replay_buffer() == "theirs"
 
@@ -197,8 +191,8 @@ def test_a_sampler_of_the_users_own_is_left_as_it_is(monkeypatch):
 
 
 def test_a_turn_budget_is_annealed_by_steps_and_not_by_their_updates():
-    ours = object.__new__(TRAINERS[TRAINER_MODES["separate_async"]])  # making one starts Ray
-    ours._wm_turn_budget, ours._wm_episodes, ours.parameter_sync_step = TurnBudget(6, 2), [], 2
+    separate = TRAINERS[TRAINER_MODES["separate_async"]]
+    ours = bare(kind=separate, _wm_turn_budget=TurnBudget(6, 2), parameter_sync_step=2)
     logged = []
     for turns in ([6], [1, 2], [4], [1], [1], [1]):
         ours.local_trigger_step, metrics = len(logged) % 2, {}
@@ -210,7 +204,7 @@ def test_a_turn_budget_is_annealed_by_steps_and_not_by_their_updates():
 
 def test_the_workers_of_separate_async_are_ours(monkeypatch):
     """verl puts its own, which can lay weights aside, in the place of the base class's; the critic is left alone."""
-    ours = object.__new__(TRAINERS[TRAINER_MODES["separate_async"]])
+    ours = bare(kind=TRAINERS[TRAINER_MODES["separate_async"]])
 
     def init(self):
         roles = {Role.ActorRolloutRef: ActorRolloutRefWorker, Role.Critic: TrainingWorker}
@@ -231,8 +225,7 @@ def test_the_workers_of_separate_async_are_ours(monkeypatch):
 @pytest.mark.parametrize("kind", [WorldModelTrainer, WorldModelColocateAsyncTrainer])
 def test_the_budget_of_turns_is_in_the_rows_that_a_checkpoint_keeps(kind, monkeypatch):
     """verl puts every field but single values into TransferQueue, and starts prompts again from there after a resume."""
-    ours = object.__new__(kind)
-    ours._wm, ours._wm_turn_budget = WorldModelConfig(EchoConfig(0)), TurnBudget(5, 2)
+    ours = bare(EchoConfig(0), kind, _wm_turn_budget=TurnBudget(5, 2))
     rows = tu.get_tensordict({"uid": ["a", "b"]})
     monkeypatch.setattr(trainer_base.PPOTrainer, "_next_train_batch", lambda self, count: rows)
     batch = ours._next_train_batch(2)

@@ -46,21 +46,15 @@ def naive_log_probs(model, prompt, tokens, temperature=1.0):
     return (logits / temperature).log_softmax(-1).gather(-1, torch.tensor(tokens)[:, None])[:, 0]
 
 
-def test_a_batch_is_each_prompt_alone_and_one_token_a_turn(policy):
-    _, tokenizer, model = policy
-    prompts = tokenizer(["a", "longer prompt", "mid"]).input_ids
-    with torch.no_grad():
-        for prompt, request in zip(prompts, generate(generator(policy), prompts, GREEDY), strict=True):
-            assert request.token_ids == [int(model(torch.tensor([prompt])).logits[0, -1].argmax())]
-            expected = naive_log_probs(model, prompt, request.token_ids)
-            torch.testing.assert_close(torch.tensor(request.log_probs), expected, atol=1e-5, rtol=0)
-
-
 def test_turns_of_several_tokens_end_at_a_stop_token_or_at_the_limit(policy):
     _, tokenizer, model = policy
-    made = generator(policy)
+    made, prompts = generator(policy), tokenizer(["a", "longer prompt"]).input_ids
+    with torch.no_grad():
+        for prompt, request in zip(
+            prompts, generate(generator(policy), prompts, GREEDY), strict=True
+        ):  # one token a turn
+            assert request.token_ids == [int(model(torch.tensor([prompt])).logits[0, -1].argmax())]
     made.stop_ids = frozenset()
-    prompts = tokenizer(["a", "longer prompt"]).input_ids
     params = {"temperature": 0.7}
     endless = generate(made, prompts, params, max_tokens=6)
     assert [len(request.token_ids) for request in endless] == [6, 6]
@@ -88,31 +82,6 @@ def test_the_seed_and_not_the_order_of_arrival_decides(policy):
     assert len(outcomes(prompts)) > 2  # the twenty of one prompt are not one
 
 
-def test_samples_follow_the_distribution(policy):
-    _, tokenizer, model = policy
-    [prompt] = tokenizer(["a"]).input_ids
-    count = 4000
-    found = torch.zeros(model.config.vocab_size)
-    for request in generate(generator(policy), [prompt] * count, {"temperature": 1.0}):
-        found[request.token_ids] += 1
-    with torch.no_grad():
-        expected = model(torch.tensor([prompt])).logits[0, -1].softmax(-1)
-    assert (found / count - expected).abs().max() < 5 * (expected.max() / count) ** 0.5
-
-
-def test_what_it_does_not_do_is_refused(policy):
-    for params in {"top_p": 0.9}, {"top_k": 5}, {"repetition_penalty": 1.1}:
-        with pytest.raises(ValueError, match="by temperature alone"):
-            generator(policy).request([5], params, 1, None)
-
-
-def test_weights_that_do_not_fit_are_refused(policy):
-    state = dict(policy[2].state_dict())
-    state.pop("lm_head.weight")
-    with pytest.raises(RuntimeError, match="lm_head"):
-        generator(policy).load(state, 2)
-
-
 def test_a_script_says_its_turns_in_order_and_then_the_last_one(policy, tmp_path, monkeypatch):
     path, tokenizer, model = policy
     file = tmp_path / "script.json"
@@ -128,6 +97,9 @@ def test_a_script_says_its_turns_in_order_and_then_the_last_one(policy, tmp_path
     assert [[tokenizer.decode(turn) for turn in turns] for turns in said] == [
         [f"{text}<|im_end|>"] * 2 for text in ("look", "go", "end", "end")
     ]
+    file.write_text(json.dumps({"first": ["look<|im_end|>"], "second": ["go<|im_end|>"]}))  # turns for each prompt
+    turns = map(Script.from_environment(str(path)).next_turn, tokenizer(["the second", "the first"]).input_ids)
+    assert [tokenizer.decode(turn) for turn in turns] == ["go<|im_end|>", "look<|im_end|>"]
     [prompt] = tokenizer(["first"]).input_ids
     [request] = generate(generator(policy), [prompt], {"temperature": 1.0}, forced=said[0][0])
     assert request.token_ids == said[0][0]
@@ -147,13 +119,3 @@ def test_one_character_is_a_call(policy):
     assert parsed("x") == ("x", [])
     assert parsed("UD") == ("UD", [])
     assert parsed("") == ("", [])
-
-
-def test_a_script_may_have_turns_for_each_prompt(policy, tmp_path, monkeypatch):
-    path, tokenizer, _ = policy
-    file = tmp_path / "script.json"
-    file.write_text(json.dumps({"first": ["look<|im_end|>"], "second": ["go<|im_end|>"]}))
-    monkeypatch.setenv(ENVIRONMENT_VARIABLE, str(file))
-    script = Script.from_environment(str(path))
-    turns = [script.next_turn(prompt) for prompt in tokenizer(["the second", "the first"]).input_ids]
-    assert [tokenizer.decode(turn) for turn in turns] == ["go<|im_end|>", "look<|im_end|>"]

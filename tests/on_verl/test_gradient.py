@@ -144,11 +144,6 @@ def test_tempered_is_the_likelihood_at_that_temperature(worker):
     check_parity(worker, EchoConfig(COEFF, tempered=True), temperature=0.7)
 
 
-def test_coefficients_by_tool(worker):
-    tools = {"run_code": 0.3, "lookup_max": 0.07}
-    check_parity(worker, EchoConfig(1.0, tools), tools=tools)
-
-
 def test_turn_information(worker):
     """By hand: every tool's results are of one category in `support.on_verl`."""
     echo = EchoConfig(COEFF, turn_information=True)
@@ -160,12 +155,22 @@ def test_turn_information(worker):
     assert found["information"] == pytest.approx((0.06 * told + shown) / (0.3 * told + 2.0 * shown), rel=1e-6)
 
 
-def test_one_tool_only(worker):
-    check_parity(worker, EchoConfig(COEFF, ["admin"]), tools={"admin": 1.0})
+BY_TOOL = {"run_code": 0.3, "lookup_max": 0.07}
+SELECTIONS = {
+    "by tool": (EchoConfig(1.0, BY_TOOL), {"tools": BY_TOOL}),
+    "one tool": (EchoConfig(COEFF, ["admin"]), {"tools": {"admin": 1.0}}),
+    "scaffold": (EchoConfig(COEFF, content_only=False), {"content_only": False}),
+    "observation tokens": (
+        EchoConfig(COEFF, ["run_code"], normalization="observation_tokens"),
+        {"tools": {"run_code": 1.0}, "observed": True},
+    ),
+}
 
 
-def test_with_scaffold(worker):
-    check_parity(worker, EchoConfig(COEFF, content_only=False), content_only=False)
+@pytest.mark.parametrize("name", SELECTIONS)
+def test_selections(worker, name):
+    echo, naive = SELECTIONS[name]
+    check_parity(worker, echo, **naive)
 
 
 @pytest.mark.parametrize(("floor", "ceiling"), [(4.5, None), (None, 4.6), (4.3, 4.9)])
@@ -174,11 +179,6 @@ def test_floor_and_ceiling_leave_the_count_alone(worker, floor, ceiling):
     ours = check_parity(worker, echo, floor=floor or 0.0, ceiling=ceiling or math.inf)
     _nll, tokens, in_loss, *_ = ours.sums
     assert 0 < in_loss < tokens
-
-
-def test_normalised_by_observation_tokens(worker):
-    echo = EchoConfig(COEFF, ["run_code"], normalization="observation_tokens")
-    check_parity(worker, echo, tools={"run_code": 1.0}, observed=True)
 
 
 def test_micro_batches_without_environment_tokens(worker):

@@ -8,11 +8,10 @@ pytest.importorskip("verl")
 
 import datasets
 import torch
-from omegaconf import OmegaConf
 from verl.trainer.ppo.v1 import trainer_base
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
-from support.on_verl import running
+from support.bare_on_verl import bare
 from wm_plugin.errors import UserError
 from wm_plugin.objectives import EchoConfig, Span
 from wm_plugin.objectives.empty_batches import Tally
@@ -93,14 +92,9 @@ def made(monkeypatch, mode, guard=None, folder=None, **fields):
         monkeypatch.setattr(trainer_base.PPOTrainer, name, method)
     for name in ("_save_checkpoint", "_load_checkpoint"):
         monkeypatch.setattr(trainer_base.PPOTrainer, name, lambda self: None)
-    ours = object.__new__(kind)
-    ours._wm = WorldModelConfig(EchoConfig(1.0, guard=guard), **fields)
-    ours._wm_on, ours._wm_running, ours._wm_warned = True, [running(ours._wm.objective)], set()
-    ours._wm_turn_budget, ours.global_steps, ours.trainer_mode = None, 0, kind._wm_mode
-    ours.config = SimpleNamespace(
-        actor_rollout_ref=SimpleNamespace(rollout=SimpleNamespace(temperature=1.0)),
-        trainer=OmegaConf.create({"default_local_dir": str(folder), "resume_mode": "auto"}),
-    )
+    places = {"default_local_dir": str(folder), "resume_mode": "auto"}
+    config = {"actor_rollout_ref": {"rollout": {"temperature": 1.0}}, "trainer": places}
+    ours = bare(EchoConfig(1.0, guard=guard), kind, config=config, wm=fields, total_training_steps=99)
 
     def noted(name):
         return lambda *_, **__: calls.append(name)
@@ -167,7 +161,6 @@ def update(monkeypatch, ours, nll, entropy):
     ours._check_counts = lambda *_: None
     ours._wm_running[0].tallies.append(Tally(environment=10))
     ours._wm_selected = {"": 10}
-    ours.total_training_steps = 99
     metrics = {}
     ours._update_actor(batch, metrics)
     assert metrics["echo/coeff"] == batch.extra_info[COEFF]

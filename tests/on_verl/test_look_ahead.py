@@ -12,10 +12,8 @@ from verl.workers.rollout.replica import TokenOutput
 
 from support.agent_loop import config, episode, make_tokenizer
 from support.run_on_verl import run_recipe
-from wm_plugin.errors import UserError
 from wm_plugin.lab.agents.lookahead_values import read_sets
 from wm_plugin.lab.tiny.__main__ import main as make_tiny
-from wm_plugin.verl.config import read_config
 from wm_plugin.verl.data import verl_rows, write
 from wm_plugin.verl.look_ahead import AheadServers
 from wm_plugin.verl.names import INFO, TRAINING
@@ -108,22 +106,6 @@ def test_an_engine_that_fails_on_the_way_costs_that_episode_alone():
     assert output.reward_score is not None
     output, _ = play(BOARDS[0], "ahead", fails=lambda result, _: result)  # nothing is imagined: it plays as it would
     assert output.reward_score is not None
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"look_ahead": {"a": {"dept": 1}}}, "wm.look_ahead.a has no field 'dept'"),
-        ({"look_ahead": {"a": {"depth": 1}}}, "wm.look_ahead.value is success"),
-        ({"look_ahead": {"a": {**AHEAD, "world_model": "real"}}}, "leave it out"),
-        ({"look_ahead": 3}, "wm.look_ahead is 3; write a mapping"),
-        ({"look_ahead": {"a": AHEAD}, "environment": None}, "episodes in an environment"),
-    ],
-)
-def test_what_cannot_be_is_one_line(fields, message):
-    with pytest.raises(UserError, match=message) as caught:
-        read_config(config({"environment": "grid", **fields}))
-    assert "\n" not in str(caught.value)
 
 
 class Calling:

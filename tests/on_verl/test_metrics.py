@@ -5,18 +5,17 @@ import pytest
 pytest.importorskip("verl")
 
 import torch
-from hydra import compose, initialize_config_module
 from transfer_queue import KVBatchMeta
 from verl.utils import tensordict_utils as tu
 
 from support import on_verl
+from support.bare_on_verl import bare
 from support.on_verl import TOOLS, make_batch, make_rollouts, make_worker, policy_loss, with_term
+from support.verl_recipes import stock
 from wm_plugin import EchoConfig
 from wm_plugin.errors import UserError
 from wm_plugin.objectives.empty_batches import EmptyBatchMonitor, Tally
-from wm_plugin.verl.config import WorldModelConfig
 from wm_plugin.verl.names import COUNTS, SUMS
-from wm_plugin.verl.trainer import WorldModelTrainer
 
 COEFF = 0.37
 ROLLOUTS = make_rollouts(8, silent=[5])
@@ -119,18 +118,21 @@ class Workers:
 
 def step(worker, echo, rollouts=ROLLOUTS, mini=8, silence=None, total=9, updates=1):
     """The metrics of the trainer's `_update_actor`."""
-    trainer = WorldModelTrainer.__new__(WorldModelTrainer)  # making one starts Ray
-    with initialize_config_module("verl.trainer.config", version_base=None):
-        overrides = [f"actor_rollout_ref.actor.ppo_mini_batch_size={mini}", "actor_rollout_ref.rollout.n=1"]
-        trainer.config = compose("ppo_trainer", overrides)
-    trainer.global_steps, trainer.total_training_steps = 1, total
-    trainer.local_trigger_step, trainer.parameter_sync_step = 0, updates
-    trainer.actor_rollout_wg = Workers(worker, rollouts, echo)
-    trainer._wm, trainer._wm_on, trainer._wm_warned = WorldModelConfig(echo), True, set()
-    one = on_verl.running(echo, on_verl.tool_names(echo))
+    overrides = [f"actor_rollout_ref.actor.ppo_mini_batch_size={mini}", "actor_rollout_ref.rollout.n=1"]
+    config = stock(*overrides, groups=None)
+    trainer = bare(
+        echo,
+        config=config,
+        global_steps=1,
+        total_training_steps=total,
+        parameter_sync_step=updates,
+        actor_rollout_wg=Workers(worker, rollouts, echo),
+        tools=on_verl.tool_names(echo),
+        _wm_selected={"": int(make_batch(rollouts, echo)[COUNTS].sum())},
+    )
+    (one,) = trainer._wm_running
     one.monitor = silence or one.monitor
     one.tallies.append(Tally(environment=sum(rollout.mask.count(0) for rollout in rollouts)))
-    trainer._wm_running, trainer._wm_selected = [one], {"": int(make_batch(rollouts, echo)[COUNTS].sum())}
     keys = [f"{row}_0_0" for row in range(len(rollouts))]
     metrics = {}
     trainer._update_actor(KVBatchMeta(keys=keys, tags=[{}] * len(keys), partition_id="train", extra_info={}), metrics)

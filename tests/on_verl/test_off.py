@@ -9,11 +9,11 @@ import pytest
 pytest.importorskip("verl")
 
 import torch
-from hydra import compose, initialize_config_module
 from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
 
 from support import on_verl
 from support.on_verl import make_batch, make_rollouts, make_worker, policy_loss, with_term
+from support.verl_recipes import stock as composed
 from wm_plugin import EchoConfig
 from wm_plugin.objectives import Objectives
 from wm_plugin.verl.worker import WorldModelActorRolloutRefWorker, WorldModelTrainingWorker
@@ -138,8 +138,7 @@ def hybrid_worker(cls, folder):
         "rollout.n=1",
     ]
     overrides = [re.sub(r"^\+?", r"\g<0>actor_rollout_ref.", override) for override in overrides]
-    with initialize_config_module("verl.trainer.config", version_base=None):
-        config = compose("ppo_trainer", overrides)
+    config = composed(*overrides, groups=None)
     with on_verl.rank_environment():
         worker = cls(config.actor_rollout_ref, role="actor")
         worker.init_model()

@@ -12,12 +12,9 @@ from verl.tools.tool_registry import load_all_tools
 from verl.trainer.ppo.v1 import trainer_base
 from verl.utils import tensordict_utils as tu
 
-from on_verl.test_environments import PROMPT, RESPONSE, make_policy
-from on_verl.test_environments import make_tokenizer as make_bpe
 from on_verl.test_support import AGENT, BARE, DATA, MODEL, stock
 from support.agent_loop import call, make_tokenizer, rollout
-from support.run_on_verl import run_recipe
-from support.verl_cpu.script import ENVIRONMENT_VARIABLE
+from support.scripted_on_verl import run_script
 from support.verl_tools.answers import rows
 from wm_plugin.errors import UserError
 from wm_plugin.objectives.weigh import weigh
@@ -127,40 +124,30 @@ def test_at_coefficient_0_rows_of_other_loops_are_verls(tmp_path):
 def test_verls_tool_data_with_verls_tools_in_main_ppo(tmp_path):
     """The documented command on stock tool data: training and validation have the objective, and the reward is verl's."""
     made = rows(4)
-    write(made, tmp_path / "rows.parquet")
     script = {
         row["prompt"][0]["content"]: [
-            f"{call('check_answer', answer='0')}<|im_end|>",
-            f"{call('check_answer', answer=row['reward_model']['ground_truth'])}<|im_end|>",
-            f"#### {row['reward_model']['ground_truth'] if number % 2 else 0}<|im_end|>",
+            call("check_answer", answer="0"),
+            call("check_answer", answer=row["reward_model"]["ground_truth"]),
+            f"#### {row['reward_model']['ground_truth'] if number % 2 else 0}",
         ]
         for number, row in enumerate(made)
     }
-    (tmp_path / "script.json").write_text(json.dumps(script))
-    make_policy(tmp_path / "runs" / "tiny_random", make_bpe([script, [row["prompt"] for row in made]]))
-    (tmp_path / "runs/tiny_random/grid.parquet").touch()  # the script makes what is not there
-    run = run_recipe(
+    run = run_script(
         "echo_grpo_tiny",
         tmp_path,
-        f"data.train_files={tmp_path}/rows.parquet",
-        f"data.val_files={tmp_path}/rows.parquet",
-        "data.train_batch_size=4",
-        f"data.max_prompt_length={PROMPT}",
-        f"data.max_response_length={RESPONSE}",
+        {"train": made},
+        script,
+        [row["prompt"] for row in made],
         "wm.environment=null",
         "wm.max_turns=null",
         "wm.validation_nll=true",
         "wm.tools=[check_answer]",
         "reward.num_workers=1",
-        "actor_rollout_ref.actor.ppo_mini_batch_size=4",
-        "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2",
-        "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=2",
-        "actor_rollout_ref.rollout.n=2",
         "actor_rollout_ref.rollout.multi_turn.format=hermes",
         f"actor_rollout_ref.rollout.multi_turn.tool_config_path={TOOLS_FILE}",
         "trainer.total_training_steps=1",
         "trainer.test_freq=1",
-        environment={ENVIRONMENT_VARIABLE: str(tmp_path / "script.json")},
+        batch=4,
     )
     assert run.code == 0, run.output[-5000:]
     (step,) = run.steps

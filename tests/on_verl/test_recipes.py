@@ -14,6 +14,7 @@ from verl.utils import config as verl_config
 from verl.utils.config import omega_conf_to_dataclass
 
 from recipes import rows
+from support.papers import CONSTANTS, EVALUATED, LEVELS
 from support.scripts import RECIPES, calls_of, listed, trl_words
 from support.verl_recipes import composed, of_recipe, unknown_keys
 from wm_plugin.hosting import config_file
@@ -140,29 +141,75 @@ def test_wmacts_rewards_and_budget(name):
     assert (with_echo.objective.coeff, with_echo.turn_budget) == (0.05, wm.turn_budget)
 
 
-@pytest.mark.parametrize("name", [name for name in WMACT if not name.endswith("tiny")])
-def test_wmacts_constants(name):
-    config = of_recipe(name)
-    rollout, actor = config.actor_rollout_ref.rollout, config.actor_rollout_ref.actor
-    assert (config.data.train_batch_size, rollout.n, rollout.temperature) == (32, 8, 1.0)
-    assert (actor.optim.lr, actor.optim.lr_warmup_steps, actor.entropy_coeff) == (1e-6, 20, 0)
-    assert actor.optim.weight_decay == 0  # the paper has Adam
-    assert not actor.use_kl_loss
-    assert not config.algorithm.use_kl_in_reward
-    assert (
-        actor.ppo_mini_batch_size * actor.ppo_epochs == config.data.train_batch_size
-    )  # one update of the newest rollouts
-    assert config.data.max_response_length == 16384
+EPOCHS = {"forth": 432, "deepdive": 2230}  # prompts of an epoch; verl stops at the last epoch, too
+
+
+@pytest.mark.parametrize("name", [*CONSTANTS, "wmact_ppo"])
+def test_the_papers_constants(name, policy):
+    config = of_recipe(name, "trainer.save_freq=7")
+    wm, rollout, actor, trainer = (
+        read_config(config),
+        config.actor_rollout_ref.rollout,
+        config.actor_rollout_ref.actor,
+        config.trainer,
+    )
+    prompts, budget = config.data.train_batch_size, wm.turn_budget
+    found = {
+        "model": config.actor_rollout_ref.model.path,
+        "completions": prompts * rollout.n,
+        "group": rollout.n,
+        "coeff": wm.objective.coeff,
+        "tools": wm.objective.tools,
+        "zero_variance_groups": wm.objective.zero_variance_groups,
+        "steps": trainer.total_training_steps,
+        "rate": actor.optim.lr,
+        "optimizer": {"MuonWithAdamW": "muon", "SignSGD": "sign_sgd"}.get(actor.optim.optimizer),
+        "warmup": actor.optim.lr_warmup_steps,
+        "weight_decay": actor.optim.weight_decay,  # WMAct's paper has Adam
+        "temperature": rollout.temperature,
+        "turns": wm.max_turns and wm.max_turns - 1,
+        "turn_tokens": wm.max_turn_tokens,
+        "response": config.data.max_response_length,
+        "protocol": wm.protocol,
+        "turn_budget": budget and (budget.start, budget.every),
+    }
+    constants = CONSTANTS[name.replace("ppo", "grpo")]
+    assert {key: found[key] for key in constants} == constants
+    assert actor.ppo_mini_batch_size * actor.ppo_epochs == prompts  # one update of the newest rollouts
     longest = config.data.max_prompt_length + config.data.max_response_length
     assert actor.ppo_max_token_len_per_gpu >= longest
-    assert (rollout.val_kwargs.n, rollout.val_kwargs.do_sample) == (8, True)
-    assert (config.wm.protocol, config.wm.max_turn_tokens) == ("tags", 12288)
+    for world, count in EPOCHS.items():
+        if world in name:
+            assert count // prompts * trainer.total_epochs >= trainer.total_training_steps
+    assert (trainer.nnodes, trainer.save_freq) == (4 if "glm" in name else 1, 7)
+    assert (rollout.multi_turn.format == "glm") == ("glm" in name)
+    if name.startswith("wmact"):
+        assert not any((actor.entropy_coeff, actor.use_kl_loss, config.algorithm.use_kl_in_reward))
+        assert (rollout.val_kwargs.n, rollout.val_kwargs.do_sample) == (8, True)
     if "ppo" in name:
         critic = config.critic
         assert (critic.optim.lr, critic.optim.lr_warmup_steps, config.trainer.critic_warmup) == (5e-6, 50, 0)
         assert critic.optim.weight_decay == 0
         assert critic.ppo_max_token_len_per_gpu >= longest
         assert (config.algorithm.gamma, config.algorithm.lam) == (1.0, 1.0)
+    config = of_recipe(name, f"actor_rollout_ref.model.path={policy}")
+    verl_config.validate_config(config, need_reference_policy(config), need_critic(config))
+    assert check_config(config).objective == wm.objective
+
+
+@pytest.mark.parametrize("kind", ["all", "code"])
+def test_forths_episodes_take_the_turns(kind):
+    name = f"echo_forth_{kind}"
+    config = of_recipe(name, "wm.coeff=0", TURNS="10")
+    assert (config.wm.max_turns, config.wm.coeff) == (13, 0)  # wordle and sql take 12
+    assert config.data.train_files == f"runs/{name}/rows/train.parquet"
+    assert {Path(path).stem for path in config.data.val_files} == set(EVALUATED)
+
+
+@pytest.mark.parametrize("world", ["alfworld", "tau2"])
+def test_policy_rls_world(world):
+    named = read_config(of_recipe(f"policy_{world}")).environment
+    assert ({named} if isinstance(named, str) else set(named.values())) == {world}
 
 
 @pytest.mark.parametrize(
@@ -204,17 +251,6 @@ def test_both_hosts_update_and_evaluate_alike(name):
     assert (validation.top_p, validation.top_k) == (rollout.top_p, rollout.top_k)
 
 
-def test_the_group_alone_goes_on_top_of_verls_own_config():
-    config = composed(
-        "ppo_trainer",
-        "hydra.searchpath=[pkg://wm_plugin.recipes.verl]",
-        "+wm=echo",
-        "wm.coeff=0.3",
-        module="verl.trainer.config",
-    )
-    assert read_config(config).objective.coeff == 0.3
-
-
 LARGE = {"echo_forth_all", "wmact_grpo"}  # seconds for their rows; recipes like them are fast
 SAME_ROWS = {"echo_gspo", "echo_gspo_tiny", "echo_forth_all_500", "echo_forth_all_glm", "echo_forth_code_glm"}
 
@@ -241,7 +277,7 @@ def test_the_launcher_writes_data_that_the_environment_takes(name, tmp_path):
     world = next((world for world in ("forth", "deepdive") if world in name), None)
     if world is not None:
         tiny = name.endswith("tiny")
-        assert set(sources) == {"train", *(("grid", world) if tiny else ("forth", "deepdive", "wordle", "sql"))}
+        assert set(sources) == {"train", *(("grid", world) if tiny else EVALUATED)}
         assert sources[world][1].get("max_turns", 200) == (4 if tiny else 200)
     elif name.startswith("wmact") and not name.endswith("tiny"):
         check_wmacts_sets(sources)
@@ -264,10 +300,8 @@ def check_wmacts_sets(sources):
     arguments, row = sets.pop("train")
     assert arguments == {"environments": {"sokoban": {"count": 10000}}, "seed": 0}
     assert row["environment"] == "sokoban"
-    levels = {"sokoban": "standard", "sokoban_hard-1": "hard-1", "sokoban_hard-2": "hard-2", "maze": "standard"}
-    levels |= {"maze_hard-1": "hard-1", "taxi_256_over_60": "standard"}
-    assert set(sets) == {f"{name}{end}" for name in levels for end in ("", "_single")}
-    for name, level in levels.items():
+    assert set(sets) == {f"{name}{end}" for name in LEVELS for end in ("", "_single")}
+    for name, level in LEVELS.items():
         (arguments, row), (_, single) = sets[name], sets[f"{name}_single"]
         (options,) = arguments["environments"].values()
         assert (options["count"], options["held_out"], arguments["seed"]) == (256, True, 1)
@@ -289,85 +323,6 @@ def read_by_verl(sources, wm, folder):
         environment = wm.class_of(columns)()
         assert "<action>" in environment.reset(**columns)
         assert environment.max_turns == (1 if row["data_source"].endswith("_single") else 30)
-
-
-@pytest.mark.parametrize(("name", "turns", "steps"), [("policy_alfworld", 15, 300), ("policy_tau2", 30, 200)])
-def test_policy_rls_constants(name, turns, steps, policy):
-    config = of_recipe(name, f"actor_rollout_ref.model.path={policy}")
-    verl_config.validate_config(config, need_reference_policy(config), need_critic(config))
-    wm, actor = read_config(config), config.actor_rollout_ref.actor
-    assert (wm.max_turns, config.trainer.total_training_steps, config.actor_rollout_ref.rollout.n) == (
-        turns + 1,
-        steps,
-        8,
-    )
-    assert not wm.objective.active
-    longest = config.data.max_prompt_length + config.data.max_response_length
-    assert actor.ppo_max_token_len_per_gpu >= longest
-
-
-def test_policy_rls_rows_ask_for_thoughts_and_name_the_turns():
-    for name, world in (("policy_alfworld", "alfworld"), ("policy_tau2", "tau2")):
-        config = of_recipe(name)
-        own = config_file.read(str(RECIPES / "trl" / f"{name}.yaml"))
-        named = read_config(config).environment
-        assert {named} if isinstance(named, str) else set(named.values()) == {world}
-        if world == "alfworld":
-            for kwargs in (own["train_rows_kwargs"], *own["eval_rows_kwargs"].values()):
-                assert (kwargs["max_turns"] + 1, kwargs["think"]) == (read_config(config).max_turns, True)
-
-
-@pytest.mark.parametrize("kind", ["all", "code"])
-def test_forths_constants(kind):
-    config = of_recipe(f"echo_forth_{kind}")
-    wm, rollout, actor = read_config(config), config.actor_rollout_ref.rollout, config.actor_rollout_ref.actor
-    tools = ("submit_code", "run_code") if kind == "code" else None
-    assert (wm.objective.coeff, wm.objective.tools, wm.objective.refills) == (0.5, tools, True)
-    assert (wm.max_turns, wm.max_turn_tokens, config.data.max_response_length) == (201, 8192, 32768)
-    assert (config.data.train_batch_size, rollout.n, config.trainer.total_training_steps) == (16, 8, 1000)
-    assert 432 // 16 * config.trainer.total_epochs >= 1000  # verl stops at either
-    assert actor.optim.lr == 1e-6
-    assert actor.ppo_max_token_len_per_gpu >= config.data.max_prompt_length + config.data.max_response_length
-
-
-@pytest.mark.parametrize("kind", ["all", "code"])
-def test_forths_episodes_take_the_turns(kind):
-    name = f"echo_forth_{kind}"
-    config = of_recipe(name, "wm.coeff=0", TURNS="10")
-    assert (config.wm.max_turns, config.wm.coeff) == (13, 0)  # wordle and sql take 12
-    assert config.data.train_files == f"runs/{name}/rows/train.parquet"
-    assert {Path(path).stem for path in config.data.val_files} == {"forth", "deepdive", "wordle", "sql"}
-
-
-@pytest.mark.parametrize(
-    ("run", "expected"),
-    [  # model, prompts, group, coefficient, steps, optimizer, machines
-        ("500", ("Qwen/Qwen3-4B-Instruct-2507", 16, 16, 0.05, 500, "MuonWithAdamW", 1)),
-        ("glm", ("zai-org/GLM-4.5-Air", 8, 16, 0.005, 500, "SignSGD", 4)),
-    ],
-)
-def test_forth_has_the_papers_other_runs(run, expected, policy):
-    config = of_recipe(f"echo_forth_code_{run}", "trainer.save_freq=7")
-    actor, rollout, trainer = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout, config.trainer
-    prompts, epochs = config.data.train_batch_size, trainer.total_epochs
-    found = (config.actor_rollout_ref.model.path, prompts, rollout.n, config.wm.coeff, trainer.total_training_steps)
-    assert (*found, actor.optim.optimizer, trainer.nnodes) == expected
-    assert (actor.ppo_mini_batch_size, trainer.save_freq) == (prompts, 7)
-    assert 432 // prompts * epochs >= 500 > 432 // prompts * (epochs - 1)  # verl stops at either
-    assert rollout.multi_turn.format == ("glm" if run == "glm" else "hermes")
-    config = of_recipe(f"echo_forth_code_{run}", f"actor_rollout_ref.model.path={policy}")
-    verl_config.validate_config(config, need_reference_policy(config), need_critic(config))
-    assert check_config(config).objective.coeff == expected[3]
-
-
-def test_deepdives_constants():
-    config = of_recipe("echo_deepdive")
-    wm, rollout, optim = read_config(config), config.actor_rollout_ref.rollout, config.actor_rollout_ref.actor.optim
-    assert (wm.objective.coeff, wm.objective.tools, wm.objective.refills) == (0.05, None, True)
-    assert (wm.max_turns, wm.max_turn_tokens, config.data.max_response_length) == (201, 8192, 32768)
-    assert (config.data.train_batch_size, rollout.n, config.trainer.total_training_steps) == (16, 16, 500)
-    assert 2230 // 16 * config.trainer.total_epochs >= 500
-    assert (optim.lr, optim.optimizer) == (1e-6, "MuonWithAdamW")
 
 
 def test_verl_reads_files_of_several_worlds(tmp_path):

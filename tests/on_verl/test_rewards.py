@@ -1,8 +1,8 @@
 """Rewards in verl: through its own loading by config, its own managers and, once, its own Ray actors."""
 
 import asyncio
-import copy
 import functools
+import itertools
 import os
 import random
 import threading
@@ -17,7 +17,6 @@ pytest.importorskip("verl")
 
 import numpy as np
 import torch
-from hydra import compose, initialize_config_module
 from hypothesis import given
 from hypothesis import strategies as st
 from tensordict import TensorDict
@@ -28,11 +27,12 @@ from verl.trainer.ppo.reward import load_reward_manager
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
 from support.openai_server import FAULTS, OpenAIServer, every
+from support.verl_recipes import stock
 from wm_plugin.errors import UserError
 from wm_plugin.lab.tiny.policy import make_tokenizer
 from wm_plugin.rewards.hosted import HostedReward, RewardError
 from wm_plugin.verl.micro_batch import MicroBatcher
-from wm_plugin.verl.rewards import BatchedRewardManager, load_reward, stop_reason
+from wm_plugin.verl.rewards import BatchedRewardManager, stop_reason
 from wm_plugin.verl.sampler import RewardReplayBuffer, RewardReplayBufferAsync, figures, reward_workers
 from wm_plugin.verl.support import check_config
 
@@ -43,6 +43,7 @@ MANAGER = (
     "reward.reward_manager.name=BatchedRewardManager",
     f"reward.reward_manager.module.path={MODULE}",
 )
+ROUGE = "wm.reward={path: rouge, kwargs: {tag: next_state}}"
 FUNCTION = (f"reward.custom_reward_function.path={MODULE}", "reward.custom_reward_function.name=compute_score")
 
 
@@ -62,22 +63,24 @@ def by_source(predictions, targets, data_source):
 
 
 def tagged(predictions, targets, *, tag, level="unknown", **columns):
-    return [score_of(*row) for row in zip(predictions, targets, tag, strict=True)]
-
-
-def refuses_some(predictions, targets, tag, **columns):
     """Not applicable to a prediction with a `!`."""
-    scores = tagged(predictions, targets, tag=tag)
-    return [None if "!" in text else score for text, score in zip(predictions, scores, strict=True)]
+    rows = zip(predictions, targets, tag, strict=True)
+    return [None if "!" in row[0] else score_of(*row) for row in rows]
 
 
-async def refuses_some_async(predictions, targets, tag):
+async def tagged_async(predictions, targets, tag):
     await asyncio.sleep(0)
-    return refuses_some(predictions, targets, tag)
+    return tagged(predictions, targets, tag=tag)
 
 
-def no_reward(predictions):
-    return [0.0 for _ in predictions]
+class Judge:
+    """Has two ways to be called, of which the one for event loops is right here."""
+
+    def __call__(self, predictions, targets, **columns):
+        raise AssertionError("called from a thread")
+
+    async def call_async(self, predictions, targets, **columns):
+        return await tagged_async(predictions, targets, columns["tag"])
 
 
 class Model:
@@ -105,12 +108,6 @@ class Model:
             self.running -= 1
 
 
-class AsyncModel(Model):
-    async def __call__(self, predictions, targets):
-        await asyncio.sleep(self.seconds)
-        return [self.scale * score_of(*row) for row in zip(predictions, targets, strict=True)]
-
-
 def named(reward):
     return f"{__name__}:{reward.__name__}"
 
@@ -134,29 +131,8 @@ def trajectory(text, target="target", *, padding=0, after=(), **fields):
     return DataProto(TensorDict(tensors, batch_size=1), fields_of(**row))
 
 
-@functools.cache
-def _composed(overrides):
-    with initialize_config_module("verl.trainer.config", version_base=None):
-        return compose("ppo_trainer", ["hydra.searchpath=[pkg://wm_plugin.recipes.verl]", "+wm=echo", *overrides])
-
-
-def composed(*overrides):
-    return copy.deepcopy(_composed(overrides))
-
-
-@functools.cache
-def _composed_groups(*overrides):
-    with initialize_config_module("verl.trainer.config", version_base=None):
-        return compose("ppo_trainer", ["hydra.searchpath=[pkg://wm_plugin.recipes.verl]", *overrides])
-
-
-def composed_reward(*overrides):
-    """With the group `wm=reward` alone, which names the manager."""
-    return copy.deepcopy(_composed_groups("+wm=reward", *overrides))
-
-
 def make_manager(reward, **wm):
-    config = composed(*MANAGER)
+    config = stock(*MANAGER)
     config.wm.update(reward=reward if isinstance(reward, (str, dict)) else named(reward), **wm)
     return load_reward_manager(config, TOKENIZER)
 
@@ -184,29 +160,90 @@ def run_manager(manager, *rows):
 
 def test_verl_finds_the_manager_by_config():
     spec = f'wm.reward={{path:"{named(Model)}",kwargs:{{scale:0.5}}}}'
-    manager = load_reward_manager(composed(*MANAGER, spec, "wm.reward_batch=4", "wm.reward_wait_ms=0"), TOKENIZER)
+    manager = load_reward_manager(stock(*MANAGER, spec, "wm.reward_batch=4", "wm.reward_wait_ms=0"), TOKENIZER)
     assert type(manager) is BatchedRewardManager
     assert (manager.batcher.batch, manager.batcher.wait, manager.batcher.reward.function.scale) == (4, 0.0, 0.5)
     [result] = run_manager(manager, trajectory("abc", "abd"))
     score = 0.5 * score_of("abc", "abd")
     assert result == {"reward_score": score, "reward_extra_info": {"acc": score, "reward_batch_size": 1}}
-
-
-def test_a_path_alone_and_the_defaults():
-    manager = load_reward_manager(composed(*MANAGER, f"wm.reward={named(plain)}"), TOKENIZER)
-    assert (manager.batcher.batch, manager.batcher.wait) == (32, 0.02)
-    config = composed(*MANAGER)
-    config.wm = {"reward": named(plain)}  # without the group of ours
+    config = stock(*MANAGER)
+    config.wm = {"reward": named(plain)}  # a path alone, and without the group of ours
     manager = load_reward_manager(config, TOKENIZER)
     assert (manager.batcher.batch, manager.batcher.wait) == (32, 0.02)
     assert run_manager(manager, trajectory("abc"))[0]["reward_score"] == score_of("abc", "target")
+
+
+def test_a_reward_of_ours_by_its_name_and_beside_the_objective():
+    [result] = run_manager(make_manager({"path": "rouge", "kwargs": {"tag": ""}}), trajectory("a x y", "a b c"))
+    assert result["reward_score"] == pytest.approx(1 / 3)  # of the three words of each, one is the same
+    fields = ("path=rouge", "kwargs.variant=rouge1", "kwargs.tag=next_state")
+    config = stock(*(f"+wm.reward.{field}" for field in fields), groups="reward")
+    assert load_reward_manager(config, TOKENIZER).batcher.reward.function.variant == "rouge1"
+    assert (config.reward.num_workers, "coeff" in config.wm) == (1, False)  # and verl's trainer is as it was
+    assert config.trainer.v1.trainer_mode == "sync"
+    for groups in ("echo,reward", "reward,echo"):
+        config = stock(ROUGE, groups=f"[{groups}]")
+        assert config.wm.coeff == 0.05
+        assert load_reward_manager(config, TOKENIZER).batcher.reward.function.tag == "next_state"
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("wm.reward=null", "wm.reward is None; write a name"),
+        ("wm.reward=rouge", "reward rouge has no tag, and trainers pass whole outputs"),
+        ("wm.reward_batch=0", "wm.reward_batch is 0; write a number of trajectories >= 1"),
+        ("wm.reward_batch=true", "wm.reward_batch is True"),
+        ("wm.reward_wait_ms=-1", "wm.reward_wait_ms is -1; write milliseconds >= 0"),
+        ("wm.reward_wait_ms=inf", "wm.reward_wait_ms is inf"),
+        (FUNCTION[0], "reward.custom_reward_function.path is set beside"),
+        ("reward.reward_model.enable=true", "reward.reward_model.enable is set beside"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused_at_the_start(override, message):
+    overrides = [f"wm.reward={named(plain)}", override]
+    with pytest.raises(UserError, match=message):
+        load_reward_manager(stock(*MANAGER, *overrides), TOKENIZER)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["wm.reward=ruge"], "there is no 'ruge'; did you mean 'rouge'"),
+        (["wm.reward={path: judge, kwargs: {server: {model: m}}}"], "reward judge has no tag, and trainers pass"),
+        ([], "wm.reward is None; write a name"),
+    ],
+)
+def test_a_reward_that_cannot_be_stops_the_run_before_it_starts(overrides, message):
+    with pytest.raises(UserError, match=message):
+        check_config(stock(*overrides, groups="reward"))
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        *(
+            (f"{name}=true", f"{name} is true, which verl has for its own sampler only")
+            for name in ("algorithm.filter_groups.enable", "trainer.v1.sampler.sync_refill_failed_groups")
+        ),
+        (
+            "+wm.zero_variance_groups=refill",
+            "zero_variance_groups is refill, by verl's own sampler, and the run has another",
+        ),
+    ],
+)
+def test_what_only_verls_own_sampler_does_is_refused_beside_ours(setting, message):
+    check_config(stock(ROUGE, groups="reward"))
+    with pytest.raises(UserError, match=message):
+        check_config(stock(ROUGE, setting, groups="reward"))
+    check_config(stock(ROUGE, setting, "trainer.v1.sampler.custom_sampler.path=null", groups="reward"))
 
 
 def naive(reward_kwargs, *rows):
     """verl's manager with our function, made inside the loop that it keeps."""
 
     async def both():
-        config = composed(*FUNCTION, f"+reward.custom_reward_function.reward_kwargs={reward_kwargs}")
+        config = stock(*FUNCTION, f"+reward.custom_reward_function.reward_kwargs={reward_kwargs}")
         manager = load_reward_manager(config, TOKENIZER)
         assert type(manager) is NaiveRewardManager
         return await asyncio.gather(*map(manager.run_single, rows), return_exceptions=True)
@@ -225,12 +262,16 @@ def test_verl_calls_the_function_by_config():
 
 
 def test_the_function_keeps_the_environments_figures_and_takes_columns():
-    row = trajectory("abc", extra_info={"tag": "t"}, tool_extra_fields={"wm_info": {"success": 1.0, "score": 7.0}})
+    info = {"success": 1.0, "score": 7.0}
+    row = trajectory("abc", extra_info={"tag": "t"}, tool_extra_fields={"wm_info": info})
     [result] = naive(f'{{path:"{named(tagged)}"}}', row)
     score = score_of("abc", "target", "t")
     assert result == {"reward_score": score, "reward_extra_info": {"success": 1.0, "score": score, "acc": score}}
     [result] = naive(f'{{path:"{named(by_source)}"}}', row)
     assert result["reward_score"] == score_of("abc", "target", "grid")
+    [result] = naive("{path:rouge,kwargs:{tag:next_state}}", trajectory(tagged_text("a b c"), "a b c", extra_info={}))
+    figures_of_call = {"wm/rouge/no_prediction": 0, "wm/rouge/no_tokens": 0}
+    assert result == {"reward_score": 1, "reward_extra_info": {"score": 1, "acc": 1, **figures_of_call}}
 
 
 def test_the_function_says_what_is_wrong_with_its_settings():
@@ -239,54 +280,6 @@ def test_the_function_says_what_is_wrong_with_its_settings():
     assert "reward_kwargs is {'path': None" in str(error)
     [error] = naive(f'{{path:"{named(Model)}",scale:1.0}}', trajectory("abc", extra_info={}))
     assert "reward_kwargs has no field 'scale'; arguments of the reward itself go under kwargs" in str(error)
-
-
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        (None, "wm.reward is None; write a name"),
-        ({"kwargs": {}}, "write a name"),
-        ({"path": None, "kwargs": {}}, "write a name"),
-        ("ruge", "there is no 'ruge'; did you mean 'rouge'"),
-        (3, "wm.reward is 3"),
-        ("rouge", "reward rouge has no tag, and trainers pass whole outputs"),
-        ("nowhere.to.be:Found", "there is no module 'nowhere.to.be'"),
-        ("Found", "reward: there is no 'Found'"),
-        (f"{__name__}:Modle", "did you mean 'Model'?"),
-        ({"path": f"{__name__}:Model", "kwarg": {}}, "no field 'kwarg'; did you mean 'kwargs'?"),
-        ({"path": f"{__name__}:Model", "kwargs": {"seed": 1}}, "Model does not take these arguments: .*'seed'"),
-        ({"path": f"{__name__}:Model", "kwargs": [1]}, "kwargs is \\[1\\]"),
-        ({"path": f"{__name__}:plain", "kwargs": {"seed": 1}}, "is not a class"),
-        (f"{__name__}:MODULE", "is an instance of str; name the class"),
-        (f"{__name__}:no_reward", "takes \\(predictions\\); predictions and targets come first"),
-    ],
-)
-def test_a_reward_that_cannot_be_is_refused_at_the_start(spec, message):
-    with pytest.raises(UserError, match=message):
-        load_reward(spec)
-
-
-def test_a_loaded_reward_is_a_reward_itself():
-    reward = load_reward(named(by_source))
-    assert reward(["a"], ["b"], data_source=["s"], other=[1]) == [score_of("a", "b", "s")]
-
-
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("wm.reward_batch=0", "wm.reward_batch is 0; write a number of trajectories >= 1"),
-        ("wm.reward_batch=true", "wm.reward_batch is True"),
-        ("wm.reward_batch=null", "wm.reward_batch is None"),
-        ("wm.reward_wait_ms=-1", "wm.reward_wait_ms is -1; write milliseconds >= 0"),
-        ("wm.reward_wait_ms=inf", "wm.reward_wait_ms is inf"),
-        ("wm.reward_wait_ms=soon", "wm.reward_wait_ms is 'soon'"),
-        (FUNCTION[0], "reward.custom_reward_function.path is set beside"),
-        ("reward.reward_model.enable=true", "reward.reward_model.enable is set beside"),
-    ],
-)
-def test_settings_that_do_not_fit_are_refused_at_the_start(override, message):
-    with pytest.raises(UserError, match=message):
-        load_reward_manager(composed(*MANAGER, f"wm.reward={named(plain)}", override), TOKENIZER)
 
 
 # -- what a reward is given ---------------------------------------------------------------------------------------------------
@@ -349,20 +342,6 @@ def test_columns_are_lists_of_plain_values():
     assert result["reward_extra_info"] == {"success": 1.0, "acc": result["reward_score"], "reward_batch_size": 1}
 
 
-def test_a_reward_without_columns_gets_what_its_signature_names():
-    row = trajectory("a", uid="u1", tag="t")
-    assert run_manager(make_manager(plain), row)[0]["reward_score"] == score_of("a", "target")
-    assert run_manager(make_manager(by_source), row)[0]["reward_score"] == score_of("a", "target", "grid")
-    assert run_manager(make_manager(tagged), row)[0]["reward_score"] == score_of("a", "target", "t")
-
-
-def test_columns_by_the_names_of_predictions_and_targets_are_left_out():
-    manager = make_manager(Model)
-    [result] = run_manager(manager, trajectory("a", predictions="p", targets="t"))
-    assert result["reward_score"] == score_of("a", "target")
-    assert manager.batcher.reward.function.columns[0].keys() & {"predictions", "targets"} == set()
-
-
 def test_a_missing_column_or_target_is_the_rows_own_error():
     lost = trajectory("a")
     del lost.non_tensor_batch["reward_model"]
@@ -402,6 +381,7 @@ def test_text_stays_text(tmp_path):
 
 # -- batches ------------------------------------------------------------------------------------------------------------------
 
+
 TEXT = st.text("ab !", max_size=4)
 
 
@@ -409,7 +389,7 @@ TEXT = st.text("ab !", max_size=4)
     rows=st.lists(st.tuples(TEXT, TEXT, st.sampled_from("tu"), st.integers(0, 12)), min_size=1, max_size=24),
     batch=st.integers(1, 9),
     wait=st.sampled_from([0, 1, 3]),
-    reward=st.sampled_from([refuses_some, refuses_some_async]),
+    reward=st.sampled_from([tagged, tagged_async, Judge]),
 )
 def test_every_trajectory_gets_its_own_score_in_whatever_order_they_come(rows, batch, wait, reward):
     manager = make_manager(reward, reward_batch=batch, reward_wait_ms=wait)
@@ -462,32 +442,9 @@ def test_what_comes_while_a_call_runs_goes_into_the_next():
         return await batcher.score(str(number), "", {})
 
     run([functools.partial(later, number) for number in range(20)])
-    assert [len(call) for call in model.calls] == [1, 19]
+    assert [len(call) for call in model.calls] == [1, 19]  # the loop went on while the reward computed
     assert len(model.threads) == 1
     assert model.threads != {threading.get_ident()}
-
-
-def test_the_loop_goes_on_while_a_reward_computes():
-    free = threading.Event()
-
-    def reward(predictions, targets):
-        return [float(free.wait(timeout=60))] * len(predictions)
-
-    async def other():
-        await asyncio.sleep(0.02)
-        free.set()
-
-    batcher = make_batcher(reward)
-    assert run([functools.partial(batcher.score, "a", "", {}), other])[0] == (1.0, 1)
-
-
-@pytest.mark.parametrize("reward", [AsyncModel, refuses_some_async])
-def test_rewards_may_be_async(reward):
-    rows = [trajectory(text, tag="t") for text in ("a", "b")]
-    results = run_manager(make_manager(reward, reward_batch=2, reward_wait_ms=5000), *rows)
-    tag = None if reward is AsyncModel else "t"
-    assert [result["reward_score"] for result in results] == [score_of(text, "target", tag) for text in ("a", "b")]
-    assert [result["reward_extra_info"]["reward_batch_size"] for result in results] == [2, 2]
 
 
 def test_a_caller_that_gives_up_is_left_out():
@@ -523,88 +480,26 @@ def test_a_call_that_fails_fails_for_its_rows_and_nothing_else():
         assert str(errors[0]) == f"reward {named(Model)} raised LookupError: no such entry: ?"
         assert isinstance(errors[0].__cause__, LookupError)
         assert errors[0] is not errors[1]
+        assert stop_reason(types.SimpleNamespace(reward_manager=manager)) is None
         results = run_manager(manager, good, good)
         assert [result["reward_score"] for result in results] == [score_of("good", "target")] * 2
 
 
-def test_the_next_batch_is_scored_although_this_one_failed():
-    batcher = make_batcher(Model(), batch=2, wait=0.0)
-    results = run([functools.partial(batcher.score, text, "", {}) for text in ("?", "a", "b", "c", "d", "?")])
-    assert [type(result) for result in results] == [RewardError] * 2 + [tuple] * 2 + [RewardError] * 2
+ERRORS = [ValueError, StopIteration, asyncio.CancelledError, TimeoutError]
 
 
-def raising(error):
+@pytest.mark.parametrize(("kind", "asynchronous"), [(SystemExit, False), *itertools.product(ERRORS, (False, True))])
+def test_nothing_that_a_reward_raises_leaves_a_trajectory_without_an_answer(kind, asynchronous):
     def reward(predictions, targets):
-        raise error
+        raise kind("no")
 
-    return reward
-
-
-def raising_later(error):
-    async def reward(predictions, targets):
+    async def later(predictions, targets):
         await asyncio.sleep(0)
-        raise error
+        raise kind("no")
 
-    return reward
-
-
-ERRORS = [ValueError("no"), StopIteration("no"), asyncio.CancelledError("no"), TimeoutError("no")]
-
-
-@pytest.mark.parametrize(
-    ("kind", "error"),
-    [(raising, SystemExit("no")), *((kind, error) for kind in (raising, raising_later) for error in ERRORS)],
-)
-def test_nothing_that_a_reward_raises_leaves_a_trajectory_without_an_answer(kind, error):
-    batcher = make_batcher(kind(error), batch=2)
+    batcher = make_batcher(later if asynchronous else reward, batch=2)
     results = run([functools.partial(batcher.score, text, "", {}) for text in "abc"])
     assert all(type(result) is RewardError and "reward test.reward raised" in str(result) for result in results)
-
-
-@pytest.mark.parametrize(
-    ("returned", "message"),
-    [
-        ([0.5], "returned 1 scores for 2 predictions; write one for each"),
-        ([0.5] * 3, "returned 3 scores for 2 predictions"),
-        ([], "returned 0 scores for 2 predictions"),
-        (np.zeros(3), "returned 3 scores for 2 predictions"),
-        (0.5, "returned float; write list[float]"),
-        (np.float32(0.5), "returned float; write list[float]"),
-        (np.array(0.5), "returned float; write list[float]"),
-        (None, "returned NoneType; write list[float]"),
-        ("ab", "returned str; write list[float]"),
-        ({"a": 1.0, "b": 2.0}, "returned dict; write list[float]"),
-        ((0.5 for _ in range(2)), "returned generator; write list[float]"),
-        (
-            [None, None],
-            "returned None for a row; this host needs a finite number for every row. Where the reward does not",
-        ),
-        ([float("nan")] * 2, "returned nan for a row"),
-        (np.array([np.nan, np.nan]), "returned nan for a row"),
-        ([float("inf")] * 2, "returned inf for a row"),
-        (["0.5", "0.5"], "returned a str for a row"),
-        ([1j, 1j], "returned a complex for a row"),
-        (list(torch.zeros(2)), "returned a Tensor for a row"),
-        (np.zeros((2, 1)), "returned a list for a row"),
-        ([10**400] * 2, "returned inf for a row"),
-    ],
-)
-def test_what_is_no_score_is_refused(returned, message):
-    batcher = make_batcher(lambda predictions, targets: returned, batch=2)
-    for error in run([functools.partial(batcher.score, text, "", {}) for text in "ab"]):
-        assert type(error) is RewardError
-        assert str(error).startswith(f"reward test.reward {message}")
-
-
-@pytest.mark.parametrize(
-    "returned",
-    [[1, 0], [True, False], (1.0, 0.0), np.array([1.0, 0.0]), torch.tensor([1.0, 0.0]), [np.float32(1), np.int64(0)]],
-)
-def test_what_is_a_score_arrives_as_a_float(returned):
-    batcher = make_batcher(lambda predictions, targets: returned, batch=2)
-    results = run([functools.partial(batcher.score, text, "", {}) for text in "ab"])
-    assert results == [(1.0, 2), (0.0, 2)]
-    assert {type(score) for score, _ in results} == {float}
 
 
 def test_a_row_that_has_no_score_does_not_take_one_from_its_neighbours():
@@ -633,43 +528,12 @@ def tagged_text(text):
     return f"<think>hm</think><next_state>{text}</next_state>"
 
 
-@pytest.mark.parametrize(
-    ("spec", "score"),
-    [
-        ("wm.reward={path: rouge, kwargs: {tag: ''}}", 1 / 3),
-        ("wm.reward={path: 'wm_plugin.rewards:RougeReward', kwargs: {tag: ''}}", 1 / 3),
-        ("wm.reward={path: rouge, kwargs: {step: 0.2, tag: ''}}", 0.4),
-        ("wm.reward={path: rwml, kwargs: {model: unused, base_url: 'http://localhost:1/v1', tag: ''}}", 0.4),
-    ],
-)
-def test_a_reward_of_ours_by_its_name(spec, score):
-    """Of the three words of each, one is the same."""
-    manager = load_reward_manager(composed_reward(spec), TOKENIZER)
-    [result] = run_manager(manager, trajectory("a x y", "a b c", extra_info={"observer": "tool"}))
-    assert result["reward_score"] == pytest.approx(score)
-
-
-def test_nested_overrides_describe_a_reward_too():
-    config = composed_reward(
-        *("+wm.reward.path=rouge", "+wm.reward.kwargs.variant=rouge1", "+wm.reward.kwargs.tag=next_state")
-    )
-    assert load_reward_manager(config, TOKENIZER).batcher.reward.function.variant == "rouge1"
-    assert (config.reward.num_workers, "coeff" in config.wm) == (1, False)  # and verl's trainer is as it was
-    assert config.trainer.v1.trainer_mode == "sync"
-
-
-def test_the_objective_and_a_reward_go_together():
-    for groups in ("echo,reward", "reward,echo"):
-        config = _composed_groups(f"+wm=[{groups}]", "wm.reward={path: rouge, kwargs: {tag: next_state}}")
-        assert config.wm.coeff == 0.05
-        assert load_reward_manager(config, TOKENIZER).batcher.reward.function.tag == "next_state"
-
-
 def test_figures_of_a_call_come_with_each_of_its_rows():
-    config = composed_reward(
+    config = stock(
         "wm.reward={path: rwml, kwargs: {model: unused, base_url: 'http://localhost:1/v1', tag: next_state}}",
         "wm.reward_batch=4",
         "wm.reward_wait_ms=5000",
+        groups="reward",
     )
     texts = [tagged_text("a b c"), tagged_text("x y z"), "no tags", "nor here"]
     rows = [trajectory(text, "a b c", extra_info={"observer": "tool"}) for text in texts]
@@ -694,31 +558,6 @@ def test_means_of_figures_are_over_rows():
     """So that a call of three rows counts for three of a call's one; a figure that a call has not does not count."""
     rows = [{"wm/a/x": 1.0}] * 3 + [{"wm/a/x": 0.0, "wm/a/y": 0.5, "acc": 1.0}, {"wm/a/y": float("nan")}, {}]
     assert figures(rows) == {"wm/a/x": 0.75, "wm/a/y": 0.5}
-
-
-def test_the_function_gives_figures_and_takes_a_name():
-    row = trajectory(tagged_text("a b c"), "a b c", extra_info={"observer": "tool"})
-    [result] = naive("{path:rouge,kwargs:{tag:next_state}}", row)
-    info = {"score": 1, "acc": 1, "wm/rouge/no_prediction": 0, "wm/rouge/no_tokens": 0}
-    assert result == {"reward_score": 1, "reward_extra_info": info}
-
-
-class Judge:
-    """Has two ways to be called, of which the one for event loops is right here."""
-
-    def __call__(self, predictions, targets, **columns):
-        raise AssertionError("called from a thread")
-
-    async def call_async(self, predictions, targets, **columns):
-        await asyncio.sleep(0)
-        return [score_of(*row) for row in zip(predictions, targets, columns["tag"], strict=True)]
-
-
-def test_a_reward_for_event_loops_is_awaited():
-    results = run_manager(
-        make_manager(Judge, reward_batch=2, reward_wait_ms=5000), *(trajectory(t, tag="t") for t in "ab")
-    )
-    assert [result["reward_score"] for result in results] == [score_of(text, "target", "t") for text in "ab"]
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -757,45 +596,8 @@ def test_a_judge_that_fails_too_often_is_not_asked_again():
     assert "\n" not in reason
 
 
-def test_what_is_wrong_with_a_row_or_a_call_stops_nothing():
-    manager = make_manager(Model, reward_batch=1)
-    [error, missing] = run_manager(manager, trajectory("bad?"), trajectory("a", target=3))
-    assert (type(error), type(missing)) == (RewardError, UserError)
-    assert stop_reason(types.SimpleNamespace(reward_manager=manager)) is None
-
-
-def test_a_misspelt_reward_stops_the_run_before_it_starts():
-    with pytest.raises(UserError, match="there is no 'ruge'; did you mean 'rouge'"):
-        check_config(composed_reward("wm.reward=ruge"))
-    with pytest.raises(UserError, match="reward judge has no tag, and trainers pass"):
-        check_config(composed_reward("wm.reward={path: judge, kwargs: {server: {model: m}}}"))
-    with pytest.raises(UserError, match="wm.reward is None; write a name"):
-        check_config(composed_reward())
-
-
-ROUGE = "wm.reward={path: rouge, kwargs: {tag: next_state}}"
-
-
-@pytest.mark.parametrize("name", ["algorithm.filter_groups.enable", "trainer.v1.sampler.sync_refill_failed_groups"])
-def test_what_verl_leaves_out_beside_a_sampler_is_refused(name):
-    check_config(composed_reward(ROUGE))
-    with pytest.raises(UserError, match=f"{name} is true, which verl has for its own sampler only"):
-        check_config(composed_reward(ROUGE, f"{name}=true"))
-    check_config(composed_reward(ROUGE, f"{name}=true", "trainer.v1.sampler.custom_sampler.path=null"))
-
-
-def test_a_refill_beside_another_sampler_is_refused():
-    with pytest.raises(
-        UserError, match="zero_variance_groups is refill, by verl's own sampler, and the run has another"
-    ):
-        check_config(composed_reward(ROUGE, "+wm.zero_variance_groups=refill"))
-    check_config(
-        composed_reward(ROUGE, "+wm.zero_variance_groups=refill", "trainer.v1.sampler.custom_sampler.path=null")
-    )
-
-
 def test_verl_makes_the_sampler_by_config():
-    config = composed_reward()
+    config = stock(groups="reward")
     trainer = types.SimpleNamespace(config=config, trainer_mode="sync", _add_prompts_to_generate=None)
     assert type(PPOTrainer._build_replay_buffer(trainer)) is RewardReplayBuffer
     for mode in ("separate_async", "colocate_async"):
@@ -813,7 +615,7 @@ class OfVerl(types.SimpleNamespace):
 
 def test_a_reward_that_scores_nothing_is_warned_of_and_fails_the_run_at_its_last_step(caplog):
     none, dead = {"wm/rouge/no_prediction": 1.0}, {"wm/judge/failure_share": 1.0}
-    trainer = OfVerl(config=composed_reward(ROUGE))
+    trainer = OfVerl(config=stock(ROUGE, groups="reward"))
     sampler = PPOTrainer._build_replay_buffer(trainer)
     for number in (1, 2, 3):
         sampler._watch(none, sampler.refill_fn.__self__, number)
@@ -825,7 +627,7 @@ def test_a_reward_that_scores_nothing_is_warned_of_and_fails_the_run_at_its_last
     with pytest.raises(UserError, match="reward judge scored nothing in any batch"):
         PPOTrainer._build_replay_buffer(trainer)._watch(dead, trainer, 4)
     PPOTrainer._build_replay_buffer(trainer)._watch(none, trainer, 4)  # shorter than silent_batches: a warning
-    trainer = OfVerl(config=composed_reward(ROUGE, "+wm.on_silence=stop", "+wm.silent_batches=1"))
+    trainer = OfVerl(config=stock(ROUGE, "+wm.on_silence=stop", "+wm.silent_batches=1", groups="reward"))
     with pytest.raises(UserError, match=r"on_silence is stop"):
         PPOTrainer._build_replay_buffer(trainer)._watch(none, trainer, 1)
 
@@ -840,7 +642,7 @@ def test_batches_form_in_verls_reward_worker(tmp_path):
 
     here = Path(__file__)
     TOKENIZER.save_pretrained(tmp_path)
-    config = composed(*MANAGER, "reward.num_workers=1", f"actor_rollout_ref.model.path={tmp_path}")
+    config = stock(*MANAGER, "reward.num_workers=1", f"actor_rollout_ref.model.path={tmp_path}")
     config.wm.reward = {"path": f"{here.stem}:Model", "kwargs": {"seconds": 0.05}}
     search = os.pathsep.join([str(here.parent), str(here.parents[1]), os.environ.get("PYTHONPATH", "")])
     ray.init(

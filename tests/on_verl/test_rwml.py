@@ -10,7 +10,9 @@ from omegaconf import OmegaConf
 from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.utils import config as verl_config
 
-from support.rwml import check_pipeline, run_pipeline, train_by_verl
+from rwml_runs import train_by_verl
+from support.papers import RWML
+from support.rwml import check_pipeline, run_pipeline
 from support.scripts import RECIPES
 from support.verl_recipes import of_recipe
 from wm_plugin.hosting import config_file
@@ -19,9 +21,7 @@ from wm_plugin.verl.config import read_config
 from wm_plugin.verl.rewards import BatchedRewardManager
 from wm_plugin.verl.sampler import reward_sampler
 
-# of each world: the model, completions a prompt, and the distance below which a prediction is right
-WORLDS = {"alfworld": ("Qwen/Qwen2.5-7B-Instruct", 8, 0.2), "tau2": ("Qwen/Qwen3-8B", 16, 0.4)}
-FULL = [f"rwml_{world}_{algorithm}" for world in WORLDS for algorithm in ("grpo", "gspo")]
+FULL = [f"rwml_{world}_{algorithm}" for world in RWML for algorithm in ("grpo", "gspo")]
 TINY = ["rwml_grpo_tiny", "rwml_gspo_tiny"]
 NAMES = [*FULL, *TINY]
 ACCURACY = "val-core/wm_rwml/acc/mean@1"
@@ -39,7 +39,7 @@ def test_verl_and_the_plugin_accept_the_config(name, policy):
     assert config.reward.num_workers == 1
     manager = BatchedRewardManager(config, make_tokenizer())
     reward = manager.batcher.reward.function
-    threshold = WORLDS[name.split("_")[1]][2] if name in FULL else 0.2
+    threshold = RWML[name.split("_")[1]][2] if name in FULL else 0.2
     assert (reward.tag, reward.rouge.step, reward.embedding.threshold) == ("next_state", 0.2, threshold)
 
 
@@ -47,7 +47,7 @@ def test_verl_and_the_plugin_accept_the_config(name, policy):
 def test_the_constants_of_the_paper(name):
     config = of_recipe(name)
     actor = config.actor_rollout_ref.actor
-    model, group, threshold = WORLDS[name.split("_")[1]]
+    model, group, threshold = RWML[name.split("_")[1]]
     assert (config.data.train_batch_size, config.actor_rollout_ref.rollout.n) == (32, group)
     assert config.actor_rollout_ref.model.path == model
     assert (actor.optim.lr, config.trainer.total_epochs) == (1e-6, 2)

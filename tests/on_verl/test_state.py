@@ -22,6 +22,8 @@ def test_what_was_saved_is_loaded(tmp_path):
     assert state.load(str(tmp_path)) is None
     state.save(str(tmp_path), STATE)
     assert state.load(str(tmp_path)) == STATE | {"guard": None}  # as of a release that had none
+    assert [path.name for path in tmp_path.iterdir()] == [state.FILE]  # whole, and nothing beside it
+    assert state.describe(EchoConfig(select=max))["select"] == "max"
     state.save(str(tmp_path), STATE | {"guard": {"config": {}}})
     assert state.load(str(tmp_path)) == STATE | {"guard": {"config": {}}}
 

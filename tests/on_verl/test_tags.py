@@ -2,22 +2,17 @@
 
 import copy
 import itertools
-import json
 
 import pytest
 
 pytest.importorskip("verl")
 
 from on_verl.test_agent_loop import TEMPLATE, content, make_tokenizer, rollout
-from on_verl.test_environments import PROMPT, RESPONSE, make_policy
-from on_verl.test_environments import make_tokenizer as make_bpe
 from support.agent_loop import Server
-from support.run_on_verl import run_recipe
-from support.verl_cpu.script import ENVIRONMENT_VARIABLE
+from support.scripted_on_verl import run_script
 from support.wmact import GIVES_UP, plans, says
-from wm_plugin.errors import UserError
 from wm_plugin.hosting.tags import REMINDER
-from wm_plugin.verl.data import verl_rows, write
+from wm_plugin.verl.data import verl_rows
 from wm_plugin.verl.names import ERROR, INFO
 from wm_plugin.worlds.mixture import dataset_rows
 
@@ -144,21 +139,6 @@ def test_a_cap_on_the_tokens_of_a_turn(monkeypatch, cap):
     assert len(output.response_ids) <= length
 
 
-@pytest.mark.parametrize(
-    ("wm", "message"),
-    [
-        ({"environment": "sql", "protocol": "tags"}, "wm.protocol: tags writes one text of actions"),
-        ({"environment": "maze", "protocol": "xml"}, "wm.protocol is 'xml'; there is 'tags', 'tools'"),
-        ({"environment": None, "protocol": "tags"}, "wm.protocol is for episodes in an environment"),
-        ({"max_turn_tokens": 0}, "wm.max_turn_tokens is 0; write a whole number"),
-    ],
-)
-def test_what_does_not_fit(wm, message):
-    with pytest.raises(UserError) as error:
-        rollout(make_tokenizer(), ["x"], wm, row=ROW)
-    assert str(error.value).startswith(message)
-
-
 @pytest.mark.slow
 def test_levels_are_solved_in_tags_from_rows_to_what_is_logged(tmp_path):
     """verl's own main_ppo: trains on Sokoban, and validates worlds and numbers of turns apart."""
@@ -173,43 +153,28 @@ def test_levels_are_solved_in_tags_from_rows_to_what_is_logged(tmp_path):
         "taxi_256_over_60": {"taxi": held_out | {"repeat": True}},
     }
     rows = {name: dataset_rows(worlds, seed=1) for name, worlds in sets.items()}
-    for name, those in rows.items():
-        write(verl_rows(those, name), tmp_path / f"{name}.parquet")
     answers = plans(itertools.chain.from_iterable(rows.values()), per_turn=4)
     lost = next(
         key for key in answers if "|" in key
     )  # in the first of the taxi's levels it says nothing to the purpose
     answers[lost] = [GIVES_UP]
-    (tmp_path / "script.json").write_text(
-        json.dumps({key: [f"{turn}<|im_end|>" for turn in turns] for key, turns in answers.items()})
-    )
-    prompts = [row["prompt"][0]["content"] for those in rows.values() for row in those]
-    make_policy(tmp_path / "runs" / "tiny_verl", make_bpe([*prompts, *answers, *itertools.chain(*answers.values())]))
-    (tmp_path / "runs/tiny_verl/grid.parquet").touch()  # the script makes what is not there
-    validation = ", ".join(f"{tmp_path}/{name}.parquet" for name in rows if name != "train")
-    run = run_recipe(
+    run = run_script(
         "wmact_ppo_tiny",
         tmp_path,
-        f"data.train_files={tmp_path}/train.parquet",
-        f"data.val_files=[{validation}]",
-        "data.train_batch_size=4",
-        f"data.max_prompt_length={PROMPT}",
-        f"data.max_response_length={RESPONSE}",
+        {name: verl_rows(those, name) for name, those in rows.items()},
+        answers,
+        [row["prompt"] for those in rows.values() for row in those],
         "wm.environment={sokoban: sokoban, maze: maze, taxi: taxi}",
         "wm.protocol=tags",
         "wm.max_turn_tokens=1000",
         "wm.turn_budget.start=30",
         "wm.coeff=1.0",
-        "actor_rollout_ref.actor.ppo_mini_batch_size=4",
-        "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2",
-        "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=2",
-        "actor_rollout_ref.rollout.n=2",
-        "actor_rollout_ref.rollout.multi_turn.max_tool_response_length=100000",
         "critic.ppo_mini_batch_size=2",
         "critic.ppo_micro_batch_size_per_gpu=2",
         "trainer.total_training_steps=1",
         "trainer.test_freq=1",
-        environment={ENVIRONMENT_VARIABLE: str(tmp_path / "script.json")},
+        batch=4,
+        policy="tiny_verl",
     )
     assert run.code == 0, run.output[-3000:]
     (step,) = run.steps

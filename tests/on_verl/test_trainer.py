@@ -1,9 +1,7 @@
 """The trainer's side: columns of a batch, what is lost, what is counted, what survives."""
 
-import json
 import re
 from collections import Counter
-from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -14,11 +12,11 @@ import datasets
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from omegaconf import OmegaConf
 from verl.trainer.ppo.v1 import replay_buffer, trainer_base
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils.dataset.rl_dataset import RLHFDataset
 
+from support.bare_on_verl import bare
 from support.on_verl import running
 from support.queue_on_verl import Store
 from wm_plugin.errors import UserError
@@ -27,9 +25,7 @@ from wm_plugin.objectives import EchoConfig, Span
 from wm_plugin.objectives.empty_batches import Tally
 from wm_plugin.objectives.metrics import LEARNT, LEARNT_LENGTH
 from wm_plugin.tokens.spans import OTHER, SPAN_FIELD, Origin
-from wm_plugin.verl import state
 from wm_plugin.verl import trainer as trainer_module
-from wm_plugin.verl.config import WorldModelConfig
 from wm_plugin.verl.names import AGENT_NAME, COUNTS, ERROR, ORIGINS, RESULTS, TOOL_IDS, TOOLS, WEIGHTS
 from wm_plugin.verl.trainer import (
     Row,
@@ -92,91 +88,62 @@ def test_a_rows_count_is_that_of_its_weights(drawn):
         assert torch.count_nonzero(row) == count == sum(span.end - span.start for span, weight in weighed if weight)
 
 
-def trainer(coeff=1.0, **attributes):
-    """What the methods under test read of a trainer: making one starts Ray."""
-    fake = SimpleNamespace(
-        _wm=WorldModelConfig(EchoConfig(coeff)),
-        _wm_expected=8,
-        _wm_replaced=0,
-        _wm_failed=0,
-        _wm_episodes=[],
-        local_trigger_step=0,
-        parameter_sync_step=1,
-        _wm_warned=set(),
-        _wm_strength=None,
-        train_dataset=None,
-        config=SimpleNamespace(
-            actor_rollout_ref=SimpleNamespace(
-                actor=SimpleNamespace(ppo_mini_batch_size=2), rollout=SimpleNamespace(n=2)
-            )
-        ),
-    )
-    fake._way_to_our_loop = lambda: WorldModelTrainer._way_to_our_loop(fake)
-    fake._check_lost = partial(WorldModelTrainer._check_lost, fake)
-    fake._warn_once = lambda kind, message: WorldModelTrainer._warn_once(fake, kind, message)
-    vars(fake).update(attributes)
-    fake._wm_running = [running(fake._wm.objective)]
-    return fake
+def trainer(echo=None, *, limit=100, **attributes):
+    ref = {"actor": {"ppo_mini_batch_size": 2}, "rollout": {"n": 2, "multi_turn": {"max_tool_response_length": 256}}}
+    config = {"actor_rollout_ref": ref, "data": {"max_response_length": limit}}
+    return bare(echo, config=config, **{"_wm_expected": 8, **attributes})
 
 
-def batch(sessions):
-    return SimpleNamespace(keys=[f"{prompt}_{session}_0" for prompt in "abcd" for session in range(2)][:sessions])
+def lost(sessions, echo=None, *, keys=None, **wm):
+    """What is logged where so many of 8 trajectories came back."""
+    keys, metrics = keys or [f"{prompt}_{session}_0" for prompt in "abcd" for session in range(2)][:sessions], {}
+    trainer(echo, wm=wm)._count_lost(SimpleNamespace(keys=keys), metrics)
+    return metrics
 
 
 @pytest.mark.parametrize(("sessions", "share"), [(8, 0.0), (6, 0.25), (4, 0.5)])
 def test_lost_trajectories_are_counted(sessions, share, caplog):
-    metrics = {}
-    WorldModelTrainer._count_lost(trainer(), batch(sessions), metrics)
-    assert metrics == {"wm/lost": share}
+    assert lost(sessions) == {"wm/lost": share}
+    several = ["a_0_0", "a_0_1", *(f"{one}_0" for one in ("a_1", "b_0", "b_1", "c_0", "c_1", "d_0", "d_1"))]
+    assert lost(8, keys=several) == {"wm/lost": 0.0}  # several outputs of one trajectory are one
     assert ("trajectories failed in the agent loop" in caplog.text) == (share > 0)
 
 
 @pytest.mark.parametrize(("sessions", "max_lost"), [(3, 0.5), (7, 0.0), (0, 1.0)])
 def test_too_many_lost_stop_the_run(sessions, max_lost):
-    wm = WorldModelConfig(EchoConfig(1.0), max_lost=max_lost)
     with pytest.raises(RuntimeError, match=f"{8 - sessions} of 8 trajectories failed in the agent loop.*wm.max_lost"):
-        WorldModelTrainer._count_lost(trainer(_wm=wm), batch(sessions), {})
+        lost(sessions, keys=[] if sessions == 0 else None, max_lost=max_lost)
 
 
 @pytest.mark.parametrize("environment", [None, "grid"])
 def test_at_coefficient_0_only_our_environments_stop_it(environment, caplog):
-    fake = trainer(_wm=WorldModelConfig(EchoConfig(0.0), environment=environment, max_lost=0.1))
     if environment is None:
-        WorldModelTrainer._count_lost(fake, batch(4), {})
+        lost(4, EchoConfig(0.0), max_lost=0.1)
         assert "trajectories failed in the agent loop" in caplog.text
     else:
         with pytest.raises(RuntimeError, match="4 of 8 trajectories failed"):
-            WorldModelTrainer._count_lost(fake, batch(4), {})
-
-
-def test_several_outputs_of_one_trajectory_are_one():
-    keys = ["a_0_0", "a_0_1", *batch(8).keys[1:]]
-    metrics = {}
-    WorldModelTrainer._count_lost(trainer(), SimpleNamespace(keys=keys), metrics)
-    assert metrics == {"wm/lost": 0.0}
+            lost(4, EchoConfig(0.0), max_lost=0.1, environment=environment)
 
 
 def test_the_workers_count_must_be_the_trainers():
-    WorldModelTrainer._check_counts(trainer(), 30.0, 60, 8)  # 8 rows in updates of 4
+    trainer()._check_counts(30.0, 60, 8)  # 8 rows in updates of 4
     for counted in (60.0, 29.0):
         with pytest.raises(
             RuntimeError, match=f"the workers saw {counted} environment tokens an update, the trainer wrote 30.0"
         ):
-            WorldModelTrainer._check_counts(trainer(), counted, 60, 8)
+            trainer()._check_counts(counted, 60, 8)
     with pytest.raises(RuntimeError, match="reported nothing of the world-model term"):
-        WorldModelTrainer._check_counts(trainer(), None, 60, 8)
+        trainer()._check_counts(None, 60, 8)
 
 
 END, PAD = 7, 8
 TOKENIZER = SimpleNamespace(eos_token_id=END, pad_token_id=PAD, name_or_path="/nowhere", decode=str)
 
 
-def weighted(extra, mask, coeff=1.0, *, padding=False, ids=None, limit=100, **attributes):
-    fake = trainer(coeff, **{"tokenizer": TOKENIZER, **attributes})
-    fake.config.data = SimpleNamespace(max_response_length=limit)
-    fake._origins = partial(WorldModelTrainer._origins, fake)
-    ((_, spans),) = WorldModelTrainer._weighted_spans(fake, [make_row(mask, extra, ids=ids, padding=padding)])
-    return spans[0]
+def weighted(extra, mask, echo=None, *, padding=False, ids=None, **attributes):
+    ours = trainer(echo, **{"tokenizer": TOKENIZER, **attributes})
+    ((_, (spans,)),) = ours._weighted_spans([make_row(mask, extra, ids=ids, padding=padding)])
+    return spans
 
 
 def test_spans_of_our_loop_and_of_others():
@@ -200,8 +167,7 @@ def test_spans_of_our_loop_and_of_others():
 )
 def test_truncated_completions_of_a_users_own_loop_can_be_left_out(mask, ids, limit, counts):
     env_spans = {SPAN_FIELD: [(1, 2, "tool", "a", True)]}
-    wm = WorldModelConfig(EchoConfig(1.0, include_truncated=False))
-    ((_, weight),) = weighted(env_spans, mask, ids=ids, limit=limit, _wm=wm)
+    ((_, weight),) = weighted(env_spans, mask, EchoConfig(1.0, include_truncated=False), ids=ids, limit=limit)
     assert weight == counts
     ((_, weight),) = weighted(env_spans, mask, ids=ids, limit=limit)
     assert weight == 1.0
@@ -214,9 +180,7 @@ def test_groups_without_reward_variance_can_be_dropped():
         for uid, reward, padding in (("p", 1, False), ("p", 1, False), ("q", 0, False), ("q", 1, False), ("p", 5, True))
     ]
     for drop, weights in (("drop", [0, 0, 1, 1]), ("refill", [0, 0, 1, 1]), ("keep", [1, 1, 1, 1])):
-        fake = trainer(_wm=WorldModelConfig(EchoConfig(1.0, zero_variance_groups=drop)))
-        fake._origins = partial(WorldModelTrainer._origins, fake)
-        ((_, spans),) = WorldModelTrainer._weighted_spans(fake, rows)
+        ((_, spans),) = trainer(EchoConfig(1.0, zero_variance_groups=drop))._weighted_spans(rows)
         assert [row[0][1] for row in spans[:4]] == weights
         assert spans[4] == []
 
@@ -240,9 +204,7 @@ def refilled(monkeypatch, rewards, echo, prompts=4):
     """A step of verl's own sampling with our trainer's refills: its metrics, the groups of its batch, and what it sampled."""
     store = Rewards(rewards)
     monkeypatch.setattr(replay_buffer, "tq", store)
-    ours = object.__new__(WorldModelTrainer)  # making one starts Ray
-    ours._wm, ours._wm_running, ours._wm_warned = WorldModelConfig(echo), [running(echo)], set()
-    ours.config = OmegaConf.create({"data": {"train_batch_size": prompts}, "actor_rollout_ref": {"rollout": {"n": 2}}})
+    ours = bare(echo, config={"data": {"train_batch_size": prompts}, "actor_rollout_ref": {"rollout": {"n": 2}}})
     ours._next_train_batch = lambda count: count
     ours._submit_batch_to_rollout = store.add
     ours.replay_buffer = replay_buffer.ReplayBuffer(
@@ -295,18 +257,6 @@ def test_the_bound_ends_verls_refills(monkeypatch, caplog):
     assert "the rewards of 4 of 4 groups are all equal; they stay" in caplog.text
 
 
-def test_turn_information_of_another_loop_is_read_off_its_tokens():
-    words = ["<think>", "hm", "</think>", "say", "hello", "[", "]", "news"]
-    tokenizer = SimpleNamespace(
-        **{**vars(TOKENIZER), "decode": lambda ids, skip_special_tokens: " ".join(words[i] for i in ids)}
-    )
-    env_spans = {SPAN_FIELD: [(5, 6, "tool", "a", False), (6, 8, "tool", "a", True), (9, 10, "user", None, True)]}
-    wm = WorldModelConfig(EchoConfig(1.0, content_only=False, turn_information=True))
-    ids, mask = [0, 1, 2, 3, 4, 5, 4, 3, 3, 7], [1, 1, 1, 1, 1, 0, 0, 0, 1, 0]
-    weighed = weighted(env_spans, mask, ids=ids, _wm=wm, tokenizer=tokenizer)
-    assert [weight for _, weight in weighed] == [0.05, 0.05, 1.0]
-
-
 UNUSABLE = {
     "an error of the loop": ({ERROR: "cannot tell"}, [1, 0], "cannot tell"),
     "another agent loop": (
@@ -323,7 +273,7 @@ def test_spans_that_cannot_be_told_stop_the_run_unless_the_coefficient_is_0(case
     fields, mask, message = UNUSABLE[case]
     with pytest.raises(UserError, match=re.escape(message)):
         weighted(fields, mask)
-    assert weighted(fields, mask, coeff=0.0) == []
+    assert weighted(fields, mask, EchoConfig(0.0)) == []
     assert "are not measured (wm.coeff is 0)" in caplog.text
 
 
@@ -334,10 +284,10 @@ def test_a_datasets_column_of_agent_loops_is_named_where_there_is_one():
 
 
 def test_names_are_learned_and_keep_their_numbers():
-    for config, tools in ((EchoConfig(1.0), ["b", "a", "c"]), (EchoConfig(1.0, tools=["b"]), ["b"])):
-        one = running(config, ["b"])
+    for tools, known in ((None, ["b", "a", "c"]), (["b"], ["b"])):
+        one = running(EchoConfig(1.0, tools=tools), ["b"])
         _learn_tool_names(one, ROWS, SPANS)
-        assert one.tools == tools
+        assert one.tools == known
 
 
 def test_names_that_a_policy_invents_are_not_learned():
@@ -359,13 +309,12 @@ def test_names_that_a_policy_invents_are_not_learned():
 def test_what_became_of_the_tokens_of_a_step_is_counted():
     origins = [Origin(Span(1, 3, "tool", "a", True)), Origin(Span(3, 4, "tool", "a", False))]
     extra = {ORIGINS: [origin.pack() for origin in origins]}
-    fake = trainer(_wm=WorldModelConfig(EchoConfig(1.0, roles=["user"])))
-    fake._origins = partial(WorldModelTrainer._origins, fake)
+    ours = trainer(EchoConfig(1.0, roles=["user"]))
     rows = [make_row([1, 0, 0, 0], extra), make_row([1, 0, 0, 0], extra, padding=True)]
-    ((one, _),) = WorldModelTrainer._weighted_spans(fake, rows)
+    ((one, _),) = ours._weighted_spans(rows)
     assert list(one.tallies) == [Tally(environment=3, left_out=Counter({("roles", "tool"): 3}))]
     rows = [make_row([1, 1], {ORIGINS: [], RESULTS: [2, 0]}), make_row([1, 0, 0, 0], {**extra, RESULTS: [1, 0]})]
-    ((one, _),) = WorldModelTrainer._weighted_spans(fake, rows)
+    ((one, _),) = ours._weighted_spans(rows)
     assert [tally.unanswered for tally in one.tallies] == [2]
 
 
@@ -374,16 +323,16 @@ def episodes(*turns):
 
 
 def test_a_turn_budget_takes_the_episodes_of_a_step():
-    fake, found = trainer(_wm_turn_budget=TurnBudget(5, 2)), []
+    ours, found = trainer(_wm_turn_budget=TurnBudget(5, 2)), []
     for turns in ((5, 1), (2, 4), (), (1,)):
         metrics = {}
-        WorldModelTrainer._record_episodes(fake, episodes(*turns), metrics)
+        ours._record_episodes(episodes(*turns), metrics)
         found.append(metrics["wm/turn_budget"])
         assert ("wm/env/turns" in metrics) == bool(turns)
     assert found == [5.0, 5.0, 4.0, 4.0]  # (3 + 5)/2, and then the budget of the step that it is the figure of
-    assert fake._wm_turn_budget.turns == 1
+    assert ours._wm_turn_budget.turns == 1
     metrics = {}
-    WorldModelTrainer._record_episodes(trainer(_wm_turn_budget=None), episodes(3), metrics)
+    trainer()._record_episodes(episodes(3), metrics)
     assert "wm/turn_budget" not in metrics
     assert metrics["wm/env/turns"] == 3
 
@@ -392,12 +341,10 @@ def restarted(tmp_path, monkeypatch, saved, budget):
     """A trainer with `budget` that has loaded what one with `saved` wrote down."""
     monkeypatch.setattr(PPOTrainerSync, "_save_checkpoint", lambda self: None)
     monkeypatch.setattr(PPOTrainerSync, "_load_checkpoint", lambda self: None)
-    # no __init__, which starts Ray; methods call the host's by super()
-    old, new = object.__new__(WorldModelTrainer), object.__new__(WorldModelTrainer)
-    for made, of in ((old, saved), (new, budget)):
-        made._wm = WorldModelConfig(EchoConfig(1.0), environment="grid", turn_budget=of)
-        made._wm_turn_budget, made._wm_running, made.global_steps = of, [running(EchoConfig(1.0))], 3
-        made.config = SimpleNamespace(trainer=SimpleNamespace(default_local_dir=str(tmp_path), resume_mode="auto"))
+    config = {"trainer": {"default_local_dir": str(tmp_path), "resume_mode": "auto"}}
+    old, new = (
+        bare(wm={"environment": "grid", "turn_budget": of}, config=config, global_steps=3) for of in (saved, budget)
+    )
     old._save_checkpoint()
     new._load_checkpoint()
     return new
@@ -446,10 +393,8 @@ def test_rollouts_that_a_run_without_the_term_left_behind(tmp_path, monkeypatch,
 
     monkeypatch.setattr(trainer_module, "tq", SimpleNamespace(kv_list=lambda name: {name: rows}, kv_batch_get=get))
     monkeypatch.setattr(trainer_base.PPOTrainer, "_load_checkpoint", lambda self: None)
-    ours = object.__new__(kind)  # no __init__, which starts Ray
-    ours._wm, ours._wm_on, ours.global_steps = WorldModelConfig(EchoConfig(coeff)), True, 3
-    ours.trainer_mode = kind._wm_mode
-    ours.config = SimpleNamespace(trainer=SimpleNamespace(default_local_dir=str(tmp_path), resume_mode="auto"))
+    config = {"trainer": {"default_local_dir": str(tmp_path), "resume_mode": "auto"}}
+    ours = bare(EchoConfig(coeff), kind, config=config, global_steps=3)
     if kind is not WorldModelTrainer and coeff and status == "finished":
         with pytest.raises(UserError, match="1 rollouts that it keeps .*global_step_3/transfer_queue away") as error:
             ours._load_checkpoint()
@@ -474,10 +419,7 @@ def begin(monkeypatch, environment, train, val):
         self.train_dataset, self.val_dataset = train, val
 
     monkeypatch.setattr(trainer_base.PPOTrainer, "_init_dataloader", load)
-    ours = object.__new__(WorldModelTrainer)  # no __init__, which starts Ray
-    ours._wm = WorldModelConfig(EchoConfig(1.0), environment=environment)
-    ours._wm_running = []
-    ours._init_dataloader()
+    bare(wm={"environment": environment})._init_dataloader()
 
 
 WORLDS = {"maze": "maze", "forth": "forth"}
@@ -530,34 +472,16 @@ def test_files_without_columns_for_worlds(monkeypatch):
         begin(monkeypatch, WORLDS, bare, bare)
 
 
-def test_state_is_written_whole(tmp_path):
-    folder = tmp_path / "run" / "global_step_2"
-    assert state.load(str(folder)) is None
-    values = {
-        "objective": state.describe(EchoConfig(0.05, tools={"a": 0.5}, select=max)),
-        "tools": ["a"],
-        "max_turns": 3,
-        "turn_budget": TurnBudget(6, 2).state_dict(),
-        "control": None,
-        "guard": None,
-    }
-    state.save(str(folder), values)
-    assert state.load(str(folder)) == values
-    assert [path.name for path in folder.iterdir()] == [state.FILE]
-    assert json.loads((folder / state.FILE).read_text())["objective"]["select"] == "max"
-
-
 def test_a_run_whose_results_are_cut_says_so_once(caplog):
-    limit = {"rollout": {"multi_turn": {"max_tool_response_length": 256}}}
-    fake, metrics = trainer(config=OmegaConf.create({"actor_rollout_ref": limit})), {}
-    WorldModelTrainer._record_cuts(fake, [], metrics)
-    WorldModelTrainer._record_cuts(fake, [[0, 0]], metrics)
+    ours, metrics = trainer(), {}
+    ours._record_cuts([], metrics)
+    ours._record_cuts([[0, 0]], metrics)
     assert metrics == {}
-    WorldModelTrainer._record_cuts(fake, [[3, 0], [1, 0]], metrics)
+    ours._record_cuts([[3, 0], [1, 0]], metrics)
     assert metrics == {"wm/results_cut": 0.0}
     assert not caplog.text
     for _ in range(2):
-        WorldModelTrainer._record_cuts(fake, [[3, 1], [0, 0], [5, 1]], metrics)
+        ours._record_cuts([[3, 1], [0, 0], [5, 1]], metrics)
     assert metrics == {"wm/results_cut": 0.25}
     (record,) = caplog.records
     assert record.getMessage().startswith("2 of the 8 tool results of a step (25%) were longer than 256 characters")

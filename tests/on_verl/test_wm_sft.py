@@ -14,6 +14,7 @@ from omegaconf import OmegaConf
 from verl.trainer.sft_trainer import create_sft_dataset
 from verl.utils.dataset.dataset_utils import SFTTensorCollator
 
+from support.papers import SFT
 from support.run_on_verl import run_recipe
 from support.verl_recipes import composed, of_recipe, unknown_keys
 from support.wm_sft import ROWS, expected_loss, make_data
@@ -25,15 +26,8 @@ from wm_plugin.lab.tiny.policy import make_tokenizer
 from wm_plugin.verl.sft import TokenisedSFTDataset
 
 RECIPES = Path(__file__).parents[2] / "recipes" / "verl"
-FULL = {
-    "agent_sft": (1e-5, 128, 5),
-    "wm_cpt_agentworld": (1e-5, 128, 1),
-    "wm_sft_agentworld": (1e-5, 128, 2),
-    "wm_sft_rwml": (2e-6, 32, 2),
-    "wm_sft_word2world": (1e-5, 128, 5),
-}
-TINY = [f"{name}_tiny" for name in FULL]
-NAMES = [*FULL, *TINY]
+TINY = [f"{name}_tiny" for name in SFT]
+NAMES = [*SFT, *TINY]
 OPEN = ("model.override_config", "engine.mixed_precision", "engine.dtype")  # of the classes, and not in verl's YAML
 
 
@@ -53,10 +47,9 @@ def test_verl_accepts_the_config(name):
         omega_conf_to_dataclass(config[part])
     assert config.data.train_files == f"runs/{name}/verl.parquet"
     assert config.data.custom_cls.name == TokenisedSFTDataset.__name__
-    if name in FULL:
-        assert (config.optim.lr, config.data.train_batch_size, config.trainer.total_epochs) == FULL[name]
-        base = "" if name in ("wm_sft_word2world", "wm_cpt_agentworld") else "-Instruct"
-        assert config.model.path == f"Qwen/Qwen2.5-7B{base}"
+    if name in SFT:
+        size = config.data.train_batch_size
+        assert (config.optim.lr, size, config.trainer.total_epochs, config.model.path) == SFT[name]
         assert config.data.train_batch_size % config.trainer.n_gpus_per_node == 0
 
 
@@ -91,29 +84,18 @@ def dataset(files, max_samples=-1, **settings):
     return create_sft_dataset(files, config, make_tokenizer(), None, max_samples=max_samples)
 
 
-def test_items_without_padding(tmp_path):
-    found = dataset(
-        [write(tmp_path / "a.parquet", [ONE, TWO]), write(tmp_path / "b.parquet", [TWO])], pad_mode="no_padding"
-    )
+def test_items_by_hand(tmp_path):
+    files = [write(tmp_path / f"{name}.parquet", rows) for name, rows in (("a", [ONE, TWO]), ("b", [TWO]))]
+    found = dataset(files, pad_mode="no_padding")
     assert len(found) == 3
-    assert {name: value.tolist() for name, value in found[0].items()} == {
-        "input_ids": ONE[0],
-        "position_ids": [0, 1, 2, 3],
-        "loss_mask": ONE[1],
-    }
+    item = {"input_ids": ONE[0], "position_ids": [0, 1, 2, 3], "loss_mask": ONE[1]}
+    assert {name: value.tolist() for name, value in found[0].items()} == item
     batch = SFTTensorCollator("no_padding")([found[0], found[1]])
     assert batch["input_ids"].offsets().tolist() == [0, 4, 6]
     assert batch["loss_mask"].values().tolist() == ONE[1] + TWO[1]
-
-
-def test_items_padded_on_the_right(tmp_path):
-    found = dataset(write(tmp_path / "a.parquet", [ONE]), pad_mode="right")
-    assert {name: value.tolist() for name, value in found[0].items()} == {
-        "input_ids": [*ONE[0], 0, 0],
-        "attention_mask": [1, 1, 1, 1, 0, 0],
-        "position_ids": [0, 1, 2, 3, 0, 0],
-        "loss_mask": [*ONE[1], 0, 0],
-    }
+    padded = {name: [*values, 0, 0] for name, values in item.items()} | {"attention_mask": [1, 1, 1, 1, 0, 0]}
+    found = dataset(files[0], pad_mode="right")
+    assert {name: value.tolist() for name, value in found[0].items()} == padded
 
 
 @pytest.mark.parametrize("pad_mode", ["no_padding", "right"])
@@ -171,9 +153,20 @@ def test_what_does_not_fit_is_named(tmp_path, settings, mask, message):
         dataset(str(tmp_path / "broken.parquet"))
 
 
-def test_a_mask_of_another_length_is_refused(tmp_path):
-    with pytest.raises(UserError, match="row 0 has 4 tokens but a mask of 2"):
-        dataset(write(tmp_path / "a.parquet", [(ONE[0], [0, 1])]))[0]
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([(ONE[0], [0, 1])], "row 0 has 4 tokens but a mask of 2"),
+        ([], "a.parquet has no rows"),
+        *(
+            ([row], "a.parquet: input_ids and loss_mask are no lists")
+            for row in ((["a"], [1]), ([1.5], [1]), ([1], [300]), (1, 1))
+        ),
+    ],
+)
+def test_a_file_of_other_values_is_refused(tmp_path, rows, message):
+    with pytest.raises(UserError, match=message):
+        dataset(write(tmp_path / "a.parquet", rows))[0]
 
 
 def test_a_file_is_read_within_the_bounds_of_all_parquet_files(tmp_path, monkeypatch):
@@ -189,35 +182,19 @@ def test_a_file_is_read_within_the_bounds_of_all_parquet_files(tmp_path, monkeyp
         dataset(path)
 
 
-@pytest.mark.parametrize("rows", [[(["a"], [1])], [([1.5], [1])], [([1], [300])], [(1, 1)], []])
-def test_a_file_of_other_values_is_refused(tmp_path, rows):
-    with pytest.raises(UserError, match=r"a.parquet: input_ids and loss_mask are no lists|a.parquet has no rows"):
-        dataset(write(tmp_path / "a.parquet", rows))
-
-
 @pytest.mark.slow
-def test_the_loss_is_that_of_the_tokens_that_count(tmp_path):
+@pytest.mark.parametrize(("processes", "steps"), [(1, 8), (2, 1)])
+def test_the_loss_is_that_of_the_tokens_that_count(tmp_path, processes, steps):
     policy, out = make_data(tmp_path, "verl")
     size = (f"data.train_batch_size={ROWS}", f"data.micro_batch_size_per_gpu={ROWS // 2}", "trainer.total_epochs=8")
-    done = run_recipe("wm_sft_word2world_tiny", tmp_path, *size, "trainer.total_training_steps=8")
+    ranks = {"PROCESSES": str(processes)} if processes > 1 else None
+    length = f"trainer.total_training_steps={steps}"
+    done = run_recipe("wm_sft_word2world_tiny", tmp_path, *size, length, environment=ranks)
     assert done.code == 0, done.output[-3000:]
     losses = done.series("train/loss")
-    assert len(losses) == 8
+    assert len(losses) == steps
     assert losses[0] == pytest.approx(expected_loss(policy, out, "verl"), rel=1e-5)
-    assert losses[-1] < losses[0] - 0.5
-
-
-@pytest.mark.slow
-def test_two_processes_give_the_same_loss(tmp_path):
-    policy, out = make_data(tmp_path, "verl")
-    size = (
-        f"data.train_batch_size={ROWS}",
-        f"data.micro_batch_size_per_gpu={ROWS // 2}",
-        "trainer.total_training_steps=1",
-    )
-    done = run_recipe("wm_sft_word2world_tiny", tmp_path, *size, environment={"PROCESSES": "2"})
-    assert done.code == 0, done.output[-3000:]
-    assert done.series("train/loss")[0] == pytest.approx(expected_loss(policy, out, "verl"), rel=1e-5)
+    assert steps == 1 or losses[-1] < losses[0] - 0.5
 
 
 @pytest.mark.nightly

@@ -57,7 +57,9 @@ def test_a_reward_that_would_score_the_reasoning_is_refused():
     assert reward.figures == {"wm/RougeReward/no_prediction": 0.0, "wm/RougeReward/no_tokens": 0.0}
 
 
-@pytest.mark.parametrize("result", [[1, 0], (True, False), np.array([1.0, 0.0]), torch.tensor([1, 0])])
+@pytest.mark.parametrize(
+    "result", [[1, 0], (True, False), np.array([1.0, 0.0]), torch.tensor([1, 0]), [np.float32(1), np.int64(0)]]
+)
 def test_scores_are_floats_on_every_host(result):
     for optional in (False, True):
         scores = HostedReward("mine", with_all, optional=optional).outcomes(result, 2)
@@ -67,7 +69,10 @@ def test_scores_are_floats_on_every_host(result):
 
 @pytest.mark.parametrize(
     ("value", "shown"),
-    [("high", "a str"), (math.inf, "inf"), (10**400, "inf"), (1j, "a complex"), (None, "None"), (math.nan, "nan")],
+    [
+        *(("high", "a str"), (math.inf, "inf"), (10**400, "inf"), (1j, "a complex"), (None, "None"), (math.nan, "nan")),
+        *((torch.zeros(()), "a Tensor"), ([0.0], "a list")),
+    ],
 )
 def test_a_value_that_is_no_score_is_an_error_of_its_row_alone(value, shown):
     good, bad = HostedReward("mine", with_all).outcomes([0.5, value], 2)
@@ -82,7 +87,17 @@ def test_a_value_that_is_no_score_is_an_error_of_its_row_alone(value, shown):
     ("result", "reason"),
     [
         ([0.5], "returned 1 scores for 2 predictions; write one for each"),
-        (0.5, "returned float; write list[float], a score for each prediction"),
+        (np.zeros(3), "returned 3 scores for 2 predictions; write one for each"),
+        *(
+            (value, f"returned {kind}; write list[float], a score for each prediction")
+            for value, kind in (
+                (0.5, "float"),
+                (np.array(0.5), "float"),
+                (None, "NoneType"),
+                ("ab", "str"),
+                ({}, "dict"),
+            )
+        ),
         (ValueError("no"), "raised ValueError: no"),
     ],
 )

@@ -4,12 +4,11 @@ import asyncio
 import json
 
 from omegaconf import OmegaConf
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast
 from verl.experimental.agent_loop.agent_loop import DictConfigWrap, ToolListWrap
 from verl.utils.dataset.rl_dataset import RLHFDataset
 from verl.workers.rollout.replica import TokenOutput
 
+from support.tiny import CALL, byte_level, fast
 from wm_plugin.verl.agent_loop import WorldModelToolAgentLoop
 from wm_plugin.verl.config import read_config
 
@@ -33,19 +32,10 @@ CORPUS = [
 
 def make_tokenizer(merges=True, normalizer=None):
     """A byte-level BPE, whose `<tool_response>` is plain text unless it has no merges."""
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
+    backend = byte_level(CORPUS * 50, 600) if merges else byte_level()
     if normalizer:
-        tokenizer.normalizer = normalizer
-    size = 600 if merges else 256
-    tokenizer.train_from_iterator(CORPUS * 50, trainers.BpeTrainer(vocab_size=size, initial_alphabet=alphabet))
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>")
-    special = [AddedToken(text, special=True, normalized=False) for text in ("<|im_start|>", "<|im_end|>")]
-    fast.add_tokens([*special, *(AddedToken(text, normalized=False) for text in ("<tool_call>", "</tool_call>"))])
-    fast.chat_template = TEMPLATE
-    return fast
+        backend.normalizer = normalizer
+    return fast(backend, TEMPLATE, plain=CALL)
 
 
 class Server:

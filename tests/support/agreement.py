@@ -12,7 +12,10 @@ from typing import Any
 
 import torch
 from tokenizers import Tokenizer
-from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
+
+from support.tiny import qwen2
+from support.tools import call
 
 FOLDER = Path(__file__).parent / "agreement_data"
 TOLERANCE = 1e-5
@@ -34,38 +37,6 @@ OBJECTIVES: dict[str, dict[str, Any]] = {
         "turn_information": {"action": 0.3},
     },
 }
-
-
-class Tools:
-    """Two tools whose results differ in length and in bytes a character. Neither raises: the hosts word that differently."""
-
-    def reset(self, **_: Any) -> None: ...
-
-    def run_code(self, code: str) -> str:
-        """Run code.
-
-        Args:
-            code: The code.
-
-        Returns:
-            What it printed.
-        """
-        return f"OUT[{code}] -> {len(code) * 7}"
-
-    def lookup_doc(self, name: str) -> str:
-        """Look a word up.
-
-        Args:
-            name: The word.
-
-        Returns:
-            Its documentation.
-        """
-        return f"DOC {name}: größer 漢字 ✓"
-
-
-def call(_tool: str, **arguments: Any) -> str:
-    return f"<tool_call>\n{json.dumps({'name': _tool, 'arguments': arguments})}\n</tool_call>"
 
 
 # Two prompts with four rollouts each; a rollout is what the policy says, turn by turn.
@@ -149,21 +120,8 @@ def read_fixture() -> dict[str, Any]:
 
 def make_model(tokenizer: Any) -> Qwen2ForCausalLM:
     """The same float64 weights in every release of every library: Python's random numbers by the parameter's name."""
-    config = Qwen2Config(
-        vocab_size=len(tokenizer),
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=4096,
-        tie_word_embeddings=True,
-        bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        attn_implementation="eager",
-    )
-    model = Qwen2ForCausalLM(config).double()
+    eos, pad = tokenizer.eos_token_id, tokenizer.pad_token_id
+    model = qwen2(len(tokenizer), eos, pad, attn_implementation="eager").double()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             luck = random.Random(name)

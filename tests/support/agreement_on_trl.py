@@ -12,8 +12,9 @@ from datasets import Dataset
 from trl import GRPOTrainer
 
 from support import agreement
-from support.agreement import FOLDER, OBJECTIVES, TURNS, Tools, describe, make_model
+from support.agreement import FOLDER, OBJECTIVES, TURNS, describe, make_model
 from support.on_trl import Batches, Gradients, config, make_tokenizer, reward
+from support.tools import Tools
 from wm_plugin import EchoConfig
 from wm_plugin.trl import WorldModelGRPOTrainer
 

@@ -14,18 +14,26 @@ os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
+import pytest
 import torch
 import torch.distributed as dist
 import trl
 from datasets import Dataset
 from packaging.version import Version
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM, TrainerCallback
+from tokenizers import AddedToken
+from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
-torch.set_num_threads(1)  # the models are tiny: threads cost more than they save
+from support.tiny import byte_level, fast, qwen2
+from support.tools import ToolEnvironment, call
+from wm_plugin.hosting.world import tool_methods
 
-TAGS = ["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"]
+# an environment's own reward came with 1.8; before it get_reward was taken for a tool
+NEEDS_ENVIRONMENTS = pytest.mark.skipif(
+    Version(trl.__version__) < Version("1.8"), reason="environments need trl >= 1.8"
+)
+
+torch.set_num_threads(1)  # the models are tiny: threads cost more than they save
 
 
 def make_tokenizer(tools: list[Any] | None = None) -> PreTrainedTokenizerFast:
@@ -33,29 +41,12 @@ def make_tokenizer(tools: list[Any] | None = None) -> PreTrainedTokenizerFast:
 
     The system prompt, a thousand bytes of tool descriptions, is one token: it would only make the tests slow.
     """
-    vocab = {char: index for index, char in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
-    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    wrapped = wrap_tokenizer(tokenizer)
+    wrapped = fast(byte_level(), chat_template())
     if tools:
         by_name = sorted(tools, key=lambda tool: tool.__name__)  # TRL's order: any other, and the token does not occur
         text = wrapped.apply_chat_template([{"role": "user", "content": ""}], tools=by_name, tokenize=False)
         system = text.partition("<|im_start|>user")[0]
         wrapped.add_tokens([AddedToken(system, special=False, normalized=False)])
-    return wrapped
-
-
-def wrap_tokenizer(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
-    wrapped = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        eos_token="<|im_end|>",
-        pad_token="<|endoftext|>",
-        additional_special_tokens=["<|im_start|>"],
-        padding_side="left",
-    )
-    wrapped.add_tokens([AddedToken(tag, special=False, normalized=False) for tag in TAGS])
-    wrapped.chat_template = chat_template()
     return wrapped
 
 
@@ -69,59 +60,9 @@ def chat_template() -> str:
 
 
 def make_model(tokenizer: Any, seed: int = 0, dtype: torch.dtype = torch.float32) -> Qwen2ForCausalLM:
-    torch.manual_seed(seed)
-    config = Qwen2Config(
-        vocab_size=len(tokenizer) + (-len(tokenizer)) % 8,
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=4096,
-        tie_word_embeddings=True,
-        bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        initializer_range=0.1,
-    )
-    return Qwen2ForCausalLM(config).to(dtype)
-
-
-class ToolEnvironment:
-    """Two tools whose results differ in length, one of which raises on some arguments."""
-
-    def reset(self, **_: Any) -> None:
-        self.calls = 0
-
-    def run_code(self, code: str) -> str:
-        """Run code.
-
-        Args:
-            code: The code.
-
-        Returns:
-            What it printed.
-        """
-        self.calls += 1
-        if "raise" in code:
-            raise RuntimeError("host-made failure")
-        return f"OUT[{code}] -> {self.calls * 7}"
-
-    def lookup_doc(self, name: str) -> str:
-        """Look a word up.
-
-        Args:
-            name: The word.
-
-        Returns:
-            Its documentation.
-        """
-        self.calls += 1
-        return f"DOC {name}: größer 漢字 ✓"
-
-
-def call(_tool: str, **arguments: Any) -> str:
-    return f"<tool_call>\n{json.dumps({'name': _tool, 'arguments': arguments})}\n</tool_call>"
+    vocabulary = len(tokenizer) + (-len(tokenizer)) % 8
+    eos, pad = tokenizer.eos_token_id, tokenizer.pad_token_id
+    return qwen2(vocabulary, eos, pad, seed=seed, initializer_range=0.1).to(dtype)
 
 
 class Scripted:
@@ -212,25 +153,49 @@ class Batches:
         return super()._compute_loss(model, inputs)
 
 
-def run(
-    cls: type[GRPOTrainer], *, model: Any = None, args: Any = None, **kwargs: Any
-) -> tuple[GRPOTrainer, list[torch.Tensor]]:
-    """Train a scripted trainer; the trainer and the gradient of each step."""
-    environment = kwargs.setdefault("environment_factory", ToolEnvironment)()
-    tokenizer = make_tokenizer([environment.run_code, environment.lookup_doc])
-    gradients = Gradients()
-    trainer = cls(
-        model=model if model is not None else make_model(tokenizer, dtype=torch.float64),
-        reward_funcs=kwargs.pop("reward_funcs", [reward]),
-        args=args if args is not None else config(),
-        train_dataset=dataset(),
-        processing_class=tokenizer,
-        callbacks=[gradients],
-        **kwargs,
+def make(
+    cls: type[GRPOTrainer],
+    *,
+    args: Any = None,
+    environment: Any = ToolEnvironment,
+    rows: Any = None,
+    model: Any = None,
+    dtype: torch.dtype = torch.float32,
+    **kwargs: Any,
+) -> GRPOTrainer:
+    """A trainer of a tiny model.
+
+    Args:
+        args: its config, or fields of `config`.
+        environment: a class, several by their names, or None.
+        rows: a dataset or a list of rows; prompts alone by default.
+        kwargs: the trainer's own.
+    """
+    worlds = list(environment.values()) if isinstance(environment, dict) else [environment] if environment else []
+    tools = [method for world in worlds[:1] for method in tool_methods(world()).values()]
+    tokenizer = kwargs.setdefault("processing_class", make_tokenizer(tools or None))
+    if worlds:
+        kwargs["environment_factory"] = environment
+    return cls(
+        model=make_model(tokenizer, dtype=dtype) if model is None else model,
+        args=config(**(args or {})) if isinstance(args, dict | None) else args,
+        train_dataset=Dataset.from_list(rows) if isinstance(rows, list) else dataset() if rows is None else rows,
+        **{"reward_funcs": [reward], **kwargs},
     )
-    torch.manual_seed(11 + trainer.accelerator.process_index)
+
+
+def run(cls: type[GRPOTrainer], seed: int = 11, **kwargs: Any) -> tuple[GRPOTrainer, list[torch.Tensor]]:
+    """Train what `make` makes of these arguments, in float64 by default; the trainer and the gradient of each step."""
+    gradients = Gradients()
+    trainer = make(cls, **{"dtype": torch.float64, **kwargs}, callbacks=[gradients])
+    torch.manual_seed(seed + trainer.accelerator.process_index)
     trainer.train()
     return trainer, gradients.steps
+
+
+def series(trainer: GRPOTrainer, name: str) -> list[float]:
+    """A figure in each row of the log that has it."""
+    return [row[name] for row in trainer.state.log_history if name in row]
 
 
 def write_and_leave(out: str, results: Any) -> None:

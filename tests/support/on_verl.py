@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import torch
 from peft import LoraConfig, get_peft_model
 from tensordict import TensorDict
-from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
+from transformers import AutoModelForCausalLM, Qwen2ForCausalLM
 from verl.trainer.config import CheckpointConfig
 from verl.utils import tensordict_utils as tu
 from verl.utils.metric import reduce_metrics
@@ -35,6 +35,7 @@ from verl.workers.config import (
 from verl.workers.engine_workers import TrainingWorker
 from verl.workers.utils.losses import ppo_loss
 
+from support.tiny import qwen2
 from wm_plugin import EchoConfig
 from wm_plugin.objectives import Objectives, RunObjective, Span
 from wm_plugin.objectives.weigh import weigh
@@ -272,25 +273,8 @@ class Update(NamedTuple):
 
 
 def save_model(folder: Path, dtype: torch.dtype = torch.float64, **fields: Any) -> None:
-    torch.manual_seed(0)
-    config = Qwen2Config(
-        **{
-            "vocab_size": VOCABULARY,
-            "hidden_size": 32,
-            "intermediate_size": 64,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 4,
-            "num_key_value_heads": 2,
-            "max_position_embeddings": 4096,
-            "tie_word_embeddings": True,
-            "bos_token_id": None,
-            "eos_token_id": EOS,
-            "pad_token_id": PAD,
-            "initializer_range": 0.1,
-            **fields,
-        }
-    )
-    Qwen2ForCausalLM(config).to(dtype).save_pretrained(folder)
+    model = qwen2(VOCABULARY, EOS, PAD, **{"initializer_range": 0.1, **fields})
+    model.to(dtype).save_pretrained(folder)
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ from typing import Any
 
 from datasets import Dataset
 
-from support.on_trl import config, make_model, make_tokenizer
+from support.on_trl import make, make_tokenizer
 from support.played import Played
 from wm_plugin.hosting.config import RunConfig
 from wm_plugin.hosting.tags import actions_of
@@ -38,28 +38,30 @@ class Speaker(WorldModelGRPOTrainer):
         super()._log_episodes()
 
 
+def spoken(
+    script: Sequence[Sequence[str]],
+    environment: Any,
+    columns: Mapping[str, Any],
+    *,
+    cls: type[Speaker] = Speaker,
+    training: bool = True,
+    args: Mapping[str, Any] | None = None,
+    **kwargs: Any,
+) -> Speaker:
+    """A trainer after one batch, each of whose episodes says its turns of the script."""
+    rows = Dataset.from_list([{"prompt": [{"role": "user", "content": "Go."}], **columns}] * len(script))
+    sizes = ("num_generations", "num_generations_eval", "per_device_train_batch_size", "per_device_eval_batch_size")
+    fields = {"gradient_accumulation_steps": 1, "max_steps": 1, "max_completion_length": 3000, **(args or {})}
+    fields |= dict.fromkeys(sizes, len(script))
+    kwargs |= {"reward_funcs": None, "eval_dataset": rows.select([0]), "processing_class": make_tokenizer()}
+    trainer = make(cls, args=fields, rows=rows, environment=environment, **kwargs)
+    trainer.script = script
+    trainer.train() if training else trainer.evaluate()
+    return trainer
+
+
 def play(
     run: Mapping[str, Any], script: Sequence[Sequence[str]], columns: Mapping[str, Any], *, training: bool = True
 ) -> list[Played]:
     """Play episodes together in one batch: each says its turns of the script."""
-    tokenizer = make_tokenizer()
-    rows = Dataset.from_list([{"prompt": [{"role": "user", "content": "Go."}], **columns}] * len(script))
-    trainer = Speaker(
-        model=make_model(tokenizer),
-        args=config(
-            gradient_accumulation_steps=1,
-            max_steps=1,
-            max_completion_length=3000,
-            num_generations=len(script),
-            num_generations_eval=len(script),
-            per_device_train_batch_size=len(script),
-            per_device_eval_batch_size=len(script),
-        ),
-        train_dataset=rows,
-        eval_dataset=rows.select([0]),
-        processing_class=tokenizer,
-        environment_factory=RunConfig.read(run).factory,
-    )
-    trainer.script = script
-    trainer.train() if training else trainer.evaluate()
-    return trainer.played
+    return spoken(script, RunConfig.read(run).factory, columns, training=training).played

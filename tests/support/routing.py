@@ -9,6 +9,7 @@ from typing import Any
 
 from support.serving import Handler, serving
 from wm_plugin.cli.main import main
+from wm_plugin.data.rows import write_rows
 from wm_plugin.worlds.worlds import load
 
 # A world, the tool that is asked about, and who is observed.
@@ -28,8 +29,8 @@ def missing(world: str) -> list[str]:
     return load(world).missing()
 
 
-def rows_of(world: str, tool: str, host: str, folder: Path) -> list[dict[str, Any]]:
-    """The rows for RWML on a host, of episodes of the expert, whose observations answer `tool`."""
+def rows_of(world: str, tool: str, host: str, folder: Path, observer: str) -> Path:
+    """A file of the rows for RWML on a host, of episodes of the expert, whose observations answer `tool`; checks who observes."""
     rollouts, transitions, rows = (folder / f"{name}.jsonl" for name in ("rollouts", "transitions", "rows"))
     steps = [
         ["env", "rollout", world, "--policy", "expert", "--count", "2", "--out", rollouts, "--host", host],
@@ -38,8 +39,12 @@ def rows_of(world: str, tool: str, host: str, folder: Path) -> list[dict[str, An
     ]
     for step in steps:
         assert main([str(word) for word in step]) == 0
-    made = [json.loads(line) for line in rows.read_text().splitlines()]
-    return [row for row in made if (row if host == "trl" else row["extra_info"])["tool"] == tool]
+    made: list[dict[str, Any]] = [json.loads(line) for line in rows.read_text().splitlines()]
+    columns = [row if host == "trl" else row["extra_info"] for row in made]
+    kept = [row for row, own in zip(made, columns, strict=True) if own["tool"] == tool]
+    assert {own["observer"] for own in columns if own["tool"] == tool} == {observer}
+    write_rows(kept, folder / "kept.parquet")
+    return folder / "kept.parquet"
 
 
 def said(text: str) -> str:

@@ -1,6 +1,7 @@
 """What a recipe's launcher calls, by programs on the path that only note how they are called."""
 
 import fcntl
+import json
 import os
 import subprocess
 import sys
@@ -8,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from recipes import Recipe, read
 
@@ -48,6 +50,14 @@ def calls_of(host: str, name: str, folder: Path, *arguments: str, **variables: s
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return [call.split("\x1f")[:-1] for call in (folder / "calls").read_text().split("\x1e")[:-1]]
+
+
+def flags(**fields: Any) -> list[str]:
+    """The fields as a command's flags; a mapping or list as JSON."""
+    texts = {
+        name: json.dumps(value) if isinstance(value, dict | list) else str(value) for name, value in fields.items()
+    }
+    return [word for name, text in texts.items() for word in (f"--{name}", text)]
 
 
 def trl_words(name: str, *flags: str, **variables: str) -> list[str]:

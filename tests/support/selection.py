@@ -10,7 +10,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from support.agreement import FOLDER, Tools, call
+from support.agreement import FOLDER
+from support.tools import Tools, call
 from wm_plugin.objectives.information import KEEP
 from wm_plugin.tokens.spans import OTHER
 
@@ -50,18 +51,10 @@ OWN_CONFIGS = {name: CONFIGS[name] for name in CONFIGS if name not in ("with the
 
 
 class RaisingTools(Tools):
-    def run_code(self, code: str) -> str:
-        """Run code.
-
-        Args:
-            code: The code.
-
-        Returns:
-            What it printed.
-        """
+    def _printed(self, code: str) -> str:
         if "raise" in code:
             raise RuntimeError("the tool's own failure")
-        return super().run_code(code)
+        return super()._printed(code)
 
 
 def name_of(last: str) -> str:

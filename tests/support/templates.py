@@ -16,9 +16,10 @@ from unicodedata import normalize
 
 import pytest
 from jinja2 import TemplateError
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import AddedToken
 from transformers import PreTrainedTokenizerFast
 
+from support.tiny import byte_level
 from wm_plugin.tokens.spans import SpanError
 
 RELEASE = "1.16.0"  # of TRL
@@ -87,17 +88,8 @@ def make_tokenizer(name: str, merges: bool = False) -> Any:
     Args:
         merges: with words of several bytes, which run over the edges of scaffold and content.
     """
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    if merges:
-        tokenizer = Tokenizer(models.BPE())
-        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-        trainer = trainers.BpeTrainer(vocab_size=400, initial_alphabet=alphabet, show_progress=False)
-        tokenizer.train_from_iterator(_CORPUS * 5, trainer)
-    else:
-        tokenizer = Tokenizer(models.BPE(vocab={char: index for index, char in enumerate(alphabet)}, merges=[]))
-        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    return equip(PreTrainedTokenizerFast(tokenizer_object=tokenizer), name)
+    backend = byte_level(_CORPUS * 5, 400, regex=False) if merges else byte_level()
+    return equip(PreTrainedTokenizerFast(tokenizer_object=backend), name)
 
 
 def equip(tokenizer: Any, name: str) -> Any:

@@ -1,5 +1,6 @@
 """verl's recipes as Hydra composes them, and the keys of a file that verl does not have."""
 
+import copy
 import functools
 from collections.abc import Container, Iterator, Mapping
 from typing import Any
@@ -8,12 +9,20 @@ from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
 from support.scripts import verl_words
+from wm_plugin.verl.names import SEARCH_PATH
 
 
 @functools.cache
 def composed(name: str, *overrides: str, module: str = "wm_plugin.recipes.verl") -> Any:
     with initialize_config_module(module, version_base=None):
         return compose(name, overrides=list(overrides))
+
+
+def stock(*overrides: str, groups: str | None = "echo") -> Any:
+    """verl's own config with groups of ours on top, as a user composes it; a copy, which a test may change."""
+    ours = [f"+wm={groups}"] if groups else []
+    search = f"hydra.searchpath=[{SEARCH_PATH}]"
+    return copy.deepcopy(composed("ppo_trainer", search, *ours, *overrides, module="verl.trainer.config"))
 
 
 @functools.cache

@@ -1,7 +1,7 @@
-"""Run by torchrun: scripted training steps on DDP and on an engine that shards; rank 0 compares them with each other, and the
-term with plain transformers on all batches.
+"""Run by torchrun: scripted training steps on DDP and on engines that shard; rank 0 compares them with each other, and the term
+with plain transformers on all batches.
 
-Usage: sharded_on_trl.py OUT.json '[{"engine": "fsdp2", "dtype": "float64", "fields": {...}, "silent_rank": null}, ...]'
+Usage: ranks_on_trl.py OUT.json '[{"engine": "fsdp2", "fields": {...}, "silent_rank": null, "echo": {...}}, ...]'
 
 An update by SGD at a learning rate of 1 is the gradient, also where an engine keeps the gradients for itself.
 """
@@ -20,21 +20,11 @@ from accelerate.utils import DistributedType
 from trl import GRPOTrainer
 
 from support import reference as trl_reference
-from support.on_trl import (
-    Batches,
-    Scripted,
-    ToolEnvironment,
-    config,
-    dataset,
-    make_model,
-    make_tokenizer,
-    reward,
-    write_and_leave,
-)
+from support.on_trl import Batches, Scripted, config, dataset, make_model, run, write_and_leave
+from support.on_trl import make as make_trainer
 from wm_plugin import EchoConfig
 from wm_plugin.trl import WorldModelGRPOTrainer
 
-COEFF = 0.37
 # what `accelerate launch` sets
 ENGINES = {
     "ddp": {},
@@ -70,39 +60,38 @@ class Ours(Losses, WorldModelGRPOTrainer):
     pass
 
 
-def make(cls: type, engine: str, dtype: str, *, as_on_gpus: bool = False, **fields: Any) -> Any:
+def often_equal(completions: list, **_: object) -> list[float]:
+    return [float(len(str(completion)) % 2) for completion in completions]
+
+
+def make(cls: type, engine: str, dtype: str, echo: EchoConfig, *, as_on_gpus: bool = False, **fields: Any) -> Any:
     for variables in ENGINES.values():
         for name in variables:
             os.environ.pop(name, None)
     os.environ.update(ENGINES[engine])
-    environment = ToolEnvironment()
-    tokenizer = make_tokenizer([environment.run_code, environment.lookup_doc])
     args = config(**{"max_steps": 1, "learning_rate": 1.0, "optim": "sgd", **fields})
     if as_on_gpus:  # accelerate shards nothing in processes that it knows to be on a CPU; their device stays the CPU
         PartialState._shared_state["distributed_type"] = DistributedType.MULTI_GPU
-    trainer = cls(
-        model=make_model(tokenizer, dtype=getattr(torch, dtype)),
-        reward_funcs=[reward],
-        args=args,
-        train_dataset=dataset(),
-        processing_class=tokenizer,
-        environment_factory=ToolEnvironment,
-        **({"world_model": EchoConfig(coeff=COEFF)} if cls is Ours else {}),
-    )
+    more: dict[str, Any] = {"world_model": echo} if cls is Ours else {}
+    if echo.refills:
+        more["reward_funcs"] = [often_equal]
+    trainer = make_trainer(cls, args=args, dtype=getattr(torch, dtype), **more)
     if engine == "zero3":  # parameters as small as these would stay whole
         settings = trainer.accelerator.state.deepspeed_plugin.deepspeed_config["zero_optimization"]
         settings["stage3_param_persistence_threshold"] = 0
     return trainer
 
 
-def train(cls: type, engine: str, case: dict) -> dict:
+def train(cls: type, engine: str, case: dict, echo: EchoConfig) -> dict:
     """A training step: the update of all parameters, and of all ranks what they saw and what they logged."""
     Stock.silent_rank = Ours.silent_rank = case["silent_rank"]
-    trainer = make(cls, engine, case["dtype"], as_on_gpus=engine != "ddp", **case["fields"])
+    trainer = make(cls, engine, case.get("dtype", "float64"), echo, as_on_gpus=engine != "ddp", **case["fields"])
     before = {name: value.detach().double().clone() for name, value in trainer.model.named_parameters()}
     torch.manual_seed(11 + trainer.accelerator.process_index)
     trainer.train()
-    logged = {k: v for k, v in trainer.state.log_history[0].items() if k.startswith("echo") or k == "grad_norm"}
+    logged = {
+        k: v for k, v in trainer.state.log_history[0].items() if k.startswith(("echo", "wm/env")) or k == "grad_norm"
+    }
     facts = facts_of(trainer)  # before parameters are put together
     parameters = dict(trainer.model.named_parameters())
     assert parameters.keys() == before.keys()
@@ -151,20 +140,42 @@ def gathered(parameters: list[torch.Tensor]) -> Any:
         yield
 
 
+def run_guard(guard: dict) -> dict:
+    """What a guard made of some steps, on each rank, one of which has no environment tokens."""
+    Ours.silent_rank = 1
+    args = {"max_steps": 4, "learning_rate": 1e-2, "eval_strategy": "steps", "eval_steps": 1}
+    args |= {"gradient_accumulation_steps": 1, "per_device_eval_batch_size": 4}
+    ours, _ = run(Ours, args=args, eval_dataset=dataset(2), world_model=EchoConfig(0.5, guard=guard))
+    rows = [row for row in ours.state.log_history if "echo/coeff" in row]
+    own = {"state": ours._wm_running[0].guard.state_dict(), "coefficients": [row["echo/coeff"] for row in rows]}
+    ranks: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(ranks, own)
+    return {"ranks": ranks}
+
+
 def run_case(case: dict) -> dict:
     """On rank 0 what came out; on the other nothing."""
-    stock, ours = (train(cls, case["engine"], case) for cls in (Stock, Ours))
-    ddp = train(Ours, "ddp", case)
+    if "guard" in case:
+        return run_guard(case["guard"])
+    echo, engine = EchoConfig(**case.get("echo", {"coeff": 0.37})), case.get("engine", "ddp")
+    # where groups are refilled, the same batch without the term
+    stock = train(Ours, engine, case, echo.replace(coeff=0.0)) if echo.refills else train(Stock, engine, case, echo)
+    ours = train(Ours, engine, case, echo)
+    ddp = ours if engine == "ddp" else train(Ours, "ddp", case, echo)
     if dist.get_rank() != 0:
         return {}
     tokenizer = ours["tokenizer"]
     by_rank = [[trl_reference.weights(batch, tokenizer, None) for batch in rank["batches"]] for rank in ours["ranks"]]
     batches = [batch for rank in ours["ranks"] for batch in rank["batches"]]
+    # every result of these tools is of one category
+    ratio = echo.turn_information["action"] if echo.turn_information else 1.0
     model = make_model(tokenizer, dtype=torch.float64)
-    expected, tokens = trl_reference.term_gradient(model, batches, [mask for masks in by_rank for mask in masks])
+    masks = [ratio * mask for masks in by_rank for mask in masks]
+    expected, tokens = trl_reference.term_gradient(model, batches, masks)
+    environment = sum(int((b["completion_mask"] * (1 - b["tool_mask"])).sum()) for b in batches)
     return {
         "same_batches": same_batches(ours, ddp) and same_batches(ours, stock),
-        "term_error": error(unclipped(ours, case) - unclipped(stock, case), COEFF * expected),
+        "term_error": error(unclipped(ours, case) - unclipped(stock, case), echo.coeff * expected),
         "update_error": error(ours["update"], ddp["update"]),
         "update_norm": ours["update"].norm().item(),
         "losses": [[rank["losses"] for rank in run["ranks"]] for run in (ours, ddp)],
@@ -174,6 +185,8 @@ def run_case(case: dict) -> dict:
         "tokens": tokens,
         "tokens_by_rank": [sum(int((mask != 0).sum()) for mask in masks) for masks in by_rank],
         "counted": int(batches[0]["wm_num_tokens"]),
+        "with_advantage": all(bool(batch["advantages"].all()) for batch in batches),
+        "environment_tokens": environment / sum(len(batch["completion_mask"]) for batch in batches),
     }
 
 
@@ -204,7 +217,7 @@ def left_out(**fields: Any) -> dict:
     logger = logging.getLogger("wm_plugin.trl.sharding")
     logger.addHandler(handler)
     try:
-        trainer = make(Ours, "fsdp2", "float32", **fields)
+        trainer = make(Ours, "fsdp2", "float32", EchoConfig(0.37), **fields)
     finally:
         logger.removeHandler(handler)
     return {"distributed_type": trainer.accelerator.distributed_type.value, "messages": messages}
@@ -212,7 +225,7 @@ def left_out(**fields: Any) -> dict:
 
 def main(out: str, cases: list[dict]) -> None:
     results: dict[str, Any] = {"cases": [run_case(case) for case in cases]}
-    if cases[0]["engine"] == "fsdp2":
+    if cases[0].get("engine") == "fsdp2":
         results["left_out"] = [left_out(use_cpu=True), left_out(use_cpu=False)]
     write_and_leave(out, results)
 

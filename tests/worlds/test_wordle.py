@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from support.cases import CASES
 from support.examples import examples
 from wm_plugin.worlds import wordle
+from wm_plugin.worlds.check import texts
 
 
 def naive_feedback(guess: str, word: str) -> str:
@@ -102,12 +103,8 @@ def test_the_words() -> None:
 def test_the_expert_wins_without_looking_at_the_word() -> None:
     for row in [*wordle.dataset_rows(40, seed=5), *wordle.dataset_rows(20, seed=5, held_out=True)]:
         played = wordle.WordleEnvironment()
-        played.reset(**row)
-        while not played.over:
-            played.act(wordle.expert()(played)[1]["actions"])
+        texts(played, row, wordle.expert())
         assert played.success
         assert played.metrics["effective"] == played.turns <= 6
-    environment = wordle.WordleEnvironment()
-    environment.reset("zzzzz")  # no word of ours: it goes on without an error
-    while not environment.over:
-        environment.act((wordle.expert()(environment) or ("", {"actions": ""}))[1]["actions"])
+    texts(played, {"word": "zzzzz"}, wordle.expert())  # no word of ours: it goes on without an error
+    assert played.over

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from stamps import stamp
+from tiny_worlds import WORLDS, TinyWorld
 from wm_plugin.client.predict import LocalPredictor
 from wm_plugin.lab.agents.imagined_worlds import OwnWorld, RealWorld
 from wm_plugin.lab.agents.imaginers import LocalImaginer
@@ -31,7 +32,6 @@ from wm_plugin.lab.evaluation import one_step
 from wm_plugin.lab.evaluation.lookahead import AHEAD, ARMS, COIN, MAJORITY, PLAIN, Setting, evaluate, play_all
 from wm_plugin.lab.tiny.policy import make_model, make_tokenizer
 from wm_plugin.lab.tiny.warm_start import HEADS, OBSERVATION_TOKENS, behaviour_cloning, walks, world_model_sft
-from wm_plugin.lab.tiny.worlds import WORLDS, TinyWorld
 from wm_plugin.trl.demo import _quiet, make_trainer
 from wm_plugin.worlds.agents.outcomes import MARKS
 from wm_plugin.worlds.grid import MAX_TURNS
@@ -113,14 +113,14 @@ def run(world: TinyWorld, seed: int, coeffs: Sequence[float], options: argparse.
         model = make_model(tokenizer, seed, HEADS)
         sft = {} if limit is None else {"max_steps": limit}
         cloning = {} if limit is None else {"steps": limit}
-        reached = world_model_sft(model, tokenizer, seed, world=world, **sft)
-        behaviour_cloning(model, tokenizer, seed, world=world, **cloning)
+        reached = world_model_sft(model, tokenizer, seed, world=world.environment, **sft)
+        behaviour_cloning(model, tokenizer, seed, world=world.environment, **cloning)
         figures = {START: measure(model, tokenizer, world, seed, options)}
         for coeff in coeffs:
             trained = copy.deepcopy(model)
             with tempfile.TemporaryDirectory() as folder:
                 make_trainer(
-                    trained, tokenizer, folder, steps=options.steps, seed=seed, coeff=coeff, world=world
+                    trained, tokenizer, folder, steps=options.steps, seed=seed, coeff=coeff, world=world.environment
                 ).train()
             figures[f"coeff {coeff:g}"] = measure(trained, tokenizer, world, seed, options)
     return {
@@ -138,7 +138,7 @@ def run(world: TinyWorld, seed: int, coeffs: Sequence[float], options: argparse.
 
 def measure(model: Any, tokenizer: Any, world: TinyWorld, seed: int, options: argparse.Namespace) -> dict[str, Any]:
     """The figures of a policy: of its world model, and of every arm."""
-    walked = walks(tokenizer, world.boards(options.boards, _WALKS_SEED, held_out=True), _WALKS_SEED, world)
+    walked = walks(tokenizer, world.boards(options.boards, _WALKS_SEED, held_out=True), _WALKS_SEED, world.environment)
     exact = one_step.evaluate(model.eval(), *walked, batch_size=64).exact_share
     config = LookAheadConfig(
         continuations=options.continuations,

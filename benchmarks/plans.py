@@ -114,9 +114,9 @@ def make_tokenizer() -> Qwen2Tokenizer:
     """The tokenizer of `wm_plugin.lab.tiny.policy`, with the template of turns of several moves. Needs transformers 5.13."""
     tokenizer = policy.make_tokenizer()
     tokenizer.chat_template = CHAT_TEMPLATE
-    fields = policy.RESPONSE_TEMPLATE["fields"]
+    fields = policy.RESPONSES["policy"]["fields"]
     calls = {**fields["tool_calls"], "open_pattern": f"(?P<direction>[{MOVES}]+)"}
-    tokenizer.response_template = {**policy.RESPONSE_TEMPLATE, "fields": {**fields, "tool_calls": calls}}
+    tokenizer.response_template = {**policy.RESPONSES["policy"], "fields": {**fields, "tool_calls": calls}}
     return tokenizer
 
 

@@ -45,7 +45,7 @@ _AHEAD = (
     "wm_plugin/lab/agents/imagined_worlds.py",
     "wm_plugin/lab/agents/lookahead*.py",
     "wm_plugin/lab/evaluation/lookahead.py",
-    "wm_plugin/lab/tiny/worlds.py",
+    "benchmarks/tiny_worlds.py",
     "wm_plugin/trl/demo/*.py",
     *_TINY,
     *_ON_TRL,

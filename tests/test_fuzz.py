@@ -81,7 +81,7 @@ def through(folder: Path, data: bytes, name: str, kind: str, *options: str) -> i
         assert wm("data", "filter", str(out), *options, "--out", filtered) == 0
         assert wm("data", "expand", str(out), "--out", str(folder / "expanded.jsonl")) == 0
         assert wm("data", "inspect", str(out), "--json") == 0
-        prompts = ["--prompts", "mcp"] if KINDS[kind].prompted else []
+        prompts = ["--prompts", "mcp"] if hasattr(KINDS[kind], "family") else []
         for path in (str(out), filtered):  # 2: no sample is left, for one
             wm("data", "build", path, "--host", "trl", "--as", kind, *prompts, "--out", str(folder / "built.jsonl"))
     return code

@@ -374,7 +374,13 @@ def through(kind: str | None, folder: Path) -> Callable[[Trajectory], object]:
     def sample(made: Trajectory) -> None:
         source = folder / "x.jsonl"
         source.write_bytes(made.to_bytes() + b"\n")
-        build(source, kind or "", "trl", folder / "out.jsonl", prompts="mcp" if KINDS[kind or ""].prompted else None)
+        build(
+            source,
+            kind or "",
+            "trl",
+            folder / "out.jsonl",
+            prompts="mcp" if hasattr(KINDS[kind or ""], "family") else None,
+        )
 
     return sample if kind else steps
 

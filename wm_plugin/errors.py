@@ -117,11 +117,7 @@ def nearest(name: object, known: Iterable[str]) -> str:
 
 
 def check_keys(where: str, keys: Iterable[object], names: Collection[str]) -> None:
-    """Refuse a key of a config's block that is not among its fields.
-
-    Raises:
-        UserError: the message names the block, the key and the nearest field.
-    """
+    """Refuse a key of a config's block that is not among its fields."""
     for key in keys:
         if key not in names:
             raise UserError(f"{where} has no field {shown(key)}{nearest(key, names)}")

@@ -141,7 +141,8 @@ def user_error(model: type[Options], error: ValidationError, values: Any, where:
     path, field = where, None  # what the error is in: its name, and the field that it is of
     owner: type[Options] | None = model
     parent, found, consumed = where, values, False
-    for part in first["loc"]:
+    unknown = first["type"] == "extra_forbidden"
+    for part in first["loc"][:-1] if unknown else first["loc"]:
         consumed = True
         if isinstance(part, int) and isinstance(found, Sequence) and part < len(found):
             path, found = f"{path}[{part}]", found[part]
@@ -150,12 +151,12 @@ def user_error(model: type[Options], error: ValidationError, values: Any, where:
             path = f"{path}.{part}" if path else part
             found = found.get(part) if isinstance(found, Mapping) else getattr(found, part, None)
             owner = _model_of(field.annotation, found)
-        elif isinstance(found, Mapping) and part in found and first["type"] != "extra_forbidden":
+        elif isinstance(found, Mapping) and part in found:
             path, found = f"{path}[{part!r}]", found[part]
-        elif first["type"] != "extra_forbidden":
+        else:
             owner = _model_of(field.annotation if field else None, found) or owner  # the tag of a union
             consumed = False
-    if first["type"] == "extra_forbidden":
+    if unknown:
         model = owner or model
         key = first["loc"][-1]
         return UserError(

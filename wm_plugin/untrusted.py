@@ -10,19 +10,21 @@ The last of duplicate keys counts, and NaN, infinities and numbers beyond a floa
 `strict` all of these are errors. Text that is out of bounds or is not JSON raises a `ValueError` and nothing else. Time and
 memory are linear in the text.
 
-The module also reads HTML's escapes and makes texts that can be encoded.
+The module also checks JSON values that files are to hold, reads HTML's escapes and makes texts that can be encoded.
 """
 
 import html
 import json
 import math
 import re
+from collections.abc import Callable
 from typing import Any
 
 from pydantic_core import from_json
 
 LARGEST = 1 << 26  # bytes of a text
 LEVELS = 250  # of a text; Python's recursion ends at 1,000
+DEEPEST = 200  # levels of a JSON value in a record, which has levels of its own: pydantic writes 255
 DIGITS = 308  # of an integer; a float ends at 1.8e308
 
 _TO_ZERO = bytes(ord("0") if byte in b"0123456789" else 1 for byte in range(256))
@@ -76,13 +78,29 @@ def _parsed(text: str | bytes, strict: bool) -> Any:
     )
 
 
-def deeper(value: Any, levels: int) -> bool:
-    """Whether a value has more than `levels` levels."""
-    return measure(value, levels)[0]
+def deeper(value: Any, levels: int = DEEPEST) -> bool:
+    """Tell whether a value has more than `levels` levels."""
+    return _measure(value, levels)[0]
 
 
-def measure(value: Any, levels: int) -> tuple[bool, bool]:
-    """Whether a value has more levels, and whether all its numbers are finite. It runs once a row: written to be quick."""
+def checked(value: Any) -> Any:
+    """Return a JSON value that files can hold: infinities and NaN become the strings as which they are written.
+
+    Raises:
+        ValueError: it is nested too deeply.
+    """
+    if not value or type(value) in _SIMPLE:
+        return value
+    if type(value) is dict and _SIMPLE.issuperset(map(type, value.values())):
+        return value
+    deep, is_finite = _measure(value, DEEPEST)
+    if deep:
+        raise ValueError(f"nested more than {DEEPEST} levels deep")
+    return value if is_finite else finite(value)
+
+
+def _measure(value: Any, levels: int) -> tuple[bool, bool]:
+    """Tell whether a value has more levels, and whether all its numbers are finite. It runs once a row: written to be quick."""
     level, depth, all_finite = [value], 0, True
     while level:
         depth += 1
@@ -102,8 +120,30 @@ def measure(value: Any, levels: int) -> tuple[bool, bool]:
     return False, all_finite
 
 
+def finite(value: Any) -> Any:
+    """Return a JSON value with "NaN", "Infinity" and "-Infinity" in place of such numbers."""
+
+    def written(one: Any) -> Any:
+        if not isinstance(one, float) or math.isfinite(one):
+            return one
+        return "NaN" if math.isnan(one) else "Infinity" if one > 0 else "-Infinity"
+
+    return _with_each(value, written)
+
+
+def encodable(value: Any) -> Any:
+    """Return a JSON value with lone surrogates replaced, which JSON can write and no tokenizer accepts."""
+    return _with_each(value, lambda one: one.encode(errors="replace").decode() if isinstance(one, str) else one)
+
+
+def _with_each(value: Any, change: Callable[[Any], Any]) -> Any:
+    if isinstance(value, dict):
+        return {change(key): _with_each(item, change) for key, item in value.items()}
+    return [_with_each(item, change) for item in value] if isinstance(value, list) else change(value)
+
+
 def number(value: Any) -> float | None:
-    """A JSON number as a finite float; None for anything else: a boolean, a text, NaN, an infinity, an integer too large."""
+    """Return a JSON number as a finite float; None for anything else, also for booleans and integers that are too large."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -114,17 +154,8 @@ def number(value: Any) -> float | None:
 
 
 def unescape(text: str) -> str:
-    """`html.unescape`, which fails on a number of more digits than Python turns into an integer."""
+    """Do what `html.unescape` does, which fails on a number of more digits than Python turns into an integer."""
     return html.unescape(_LONG_REFERENCE.sub(lambda match: "&#" + (match[1].lstrip("0")[:8] or "0"), text))
-
-
-def encodable(value: Any) -> Any:
-    """A JSON value with lone surrogates replaced, which JSON can write and no tokenizer accepts."""
-    if isinstance(value, str):
-        return value.encode(errors="replace").decode()
-    if isinstance(value, dict):
-        return {encodable(key): encodable(item) for key, item in value.items()}
-    return [encodable(item) for item in value] if isinstance(value, list) else value
 
 
 def _integer(digits: str) -> int:

@@ -61,20 +61,6 @@ def test_a_row_for_each_agent_and_split_and_one_of_the_settings(tmp_path, capsys
     assert "| 8 | yes |" in row
 
 
-def test_what_is_in_the_file_stays_and_is_replaced_by_the_same_run(tmp_path):
-    out = tmp_path / "out.json"
-    write(tmp_path / "a" / "textworld_tiny_s0" / "after", real=0.5)
-    write(tmp_path / "b" / "textworld_tiny_s0" / "after", real=1.0)
-    write(tmp_path / "b" / "textworld_135m_s0" / "after")
-    for name in ("a", "b", "nothing"):
-        consistency_tiny.main(["--runs", str(tmp_path / name), "--out", str(out)])
-    records = json.loads(out.read_text())
-    assert [(record["size"], record["groups"][0]["real"]["value"]) for record in records] == [
-        ("tiny", 1.0),
-        ("135m", 0.5),
-    ]
-
-
 def test_the_committed_table_is_of_the_committed_figures():
     records = json.loads(consistency_tiny.RESULTS.read_text())
     page = stamps.headed(consistency_tiny.table(records), stamps.read()["consistency_tiny"])

@@ -1,7 +1,5 @@
 """The tables of benchmarks/rwml_tiny.py: what no run showed is written as that."""
 
-import json
-
 import pytest
 
 import rwml_tiny
@@ -33,22 +31,3 @@ def test_distances_are_compared_by_transition(monkeypatch):
     assert (made["nearer"], made["farther"], made["right_at_0.2"]) == (2, 1, [0.25, 0.25])
     row = rwml_tiny.tables([record(1, (0.1, 0.1), **made)]).splitlines()[-3]
     assert row.startswith("| trl | GRPO | 1 | 0.20 / 0.60 / 0.85 | 0.15 / 0.40 / ")
-
-
-def test_a_run_takes_the_place_of_an_earlier_one_of_its_seed(tmp_path, monkeypatch):
-    monkeypatch.setattr(rwml_tiny, "RESULTS", tmp_path / "r.json")
-    for made in (record(2, (0.1, 0.1)), record(1, (0.2, 0.1)), record(2, (0.4, 0.1))):
-        rwml_tiny.save(made)
-    assert [(one["seed"], one["rise"][0]) for one in json.loads((tmp_path / "r.json").read_text())] == [
-        (1, 0.2),
-        (2, 0.4),
-    ]
-    assert [path.name for path in sorted(tmp_path.iterdir())] == ["r.json", "r.md"]
-
-
-@pytest.mark.parametrize("arguments", [["--world", "textworld"], ["--host", "trl", "--trial"]])
-def test_arguments_that_do_not_fit_end_before_anything_runs(arguments, monkeypatch):
-    monkeypatch.setattr("sys.argv", ["rwml_tiny.py", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        rwml_tiny.main()
-    assert ended.value.code == 2

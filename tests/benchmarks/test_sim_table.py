@@ -5,7 +5,6 @@ import json
 import pytest
 
 import sim_table
-from wm_plugin.errors import UserError
 from wm_plugin.lab.evaluation.measures import Evaluation, Measure, open_folder, write_result
 
 pytestmark = pytest.mark.host
@@ -40,11 +39,3 @@ def test_means_intervals_and_differences_are_those_by_hand(tmp_path, capsys):
     assert "| start | – | 0 | 0.250 | 0.100 | 0.500 | – |" in shown
     assert "| sim | 3 | 15 | 0.600 [" in shown
     assert "mixed" not in shown
-
-
-def test_a_folder_without_figures_is_one_line(tmp_path):
-    (tmp_path / "e").mkdir()
-    with pytest.raises(UserError, match="has no folders with a result.json"):
-        sim_table.main([str(tmp_path / "e"), "--out", str(tmp_path / "x.json")])
-    with pytest.raises(UserError, match="write X.json"):
-        sim_table.main([str(tmp_path / "e"), "--out", str(tmp_path / "x.md")])

@@ -69,25 +69,6 @@ def test_a_report_pairs_variants_by_seed_and_says_what_is_null(tmp_path, monkeyp
     assert wmact.mean_curve(records, "interactive", "turns") == ([4, 8], [1.5, 1.5])
 
 
-def test_some_variants_are_added_to_a_seed_that_began_from_the_same_policy(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(wmact, "RESULTS", tmp_path / "wmact.json")
-    wmact.add(record(1, {"+ rescale": 0.7}))
-    some = record(1, {"+ ECHO": 0.9})
-    for part in ("held_out", "training", "cpu_seconds"):
-        some[part] = {name: some[part][name] for name in ("start", "+ ECHO") if name in some[part]}
-    wmact.add(json.loads(json.dumps(some)))
-    [one] = json.loads((tmp_path / "wmact.json").read_text())
-    assert list(one["training"]) == list(wmact.VARIANTS)
-    successes = {name: one["held_out"][name]["standard"]["success"] for name in ("start", "+ rescale", "+ ECHO")}
-    assert successes == {"start": 0.5, "+ rescale": 0.7, "+ ECHO": 0.9}
-    some["held_out"]["start"]["standard"]["success"] = 0.4
-    with pytest.raises(SystemExit, match="seed 1 begins at .*0.4.* run all of its variants"):
-        wmact.add(some)
-    with pytest.raises(SystemExit, match="nothing of seed 2 yet: run all of its variants"):
-        wmact.add(some | {"seed": 2})
-    assert json.loads((tmp_path / "wmact.json").read_text()) == [one]
-
-
 @pytest.mark.parametrize("name", ["entire plan", "+ ECHO"])
 def test_a_variant_trains_on_trl(name: str) -> None:
     tokenizer = make_tokenizer()

@@ -136,7 +136,7 @@ def test_what_a_killed_convert_left_is_removed(wm, source):
     before = sorted(os.listdir())
     command = [sys.executable, "-m", "wm_plugin", *arguments]
     process = subprocess.Popen(command, start_new_session=True)
-    while not list(Path().glob(".wm-*.unfinished/*")):  # a worker writes
+    while not list(Path().glob(".wm-*.unfinished/*.jsonl")):  # a worker writes
         assert process.poll() is None
         time.sleep(0.01)
     process.kill()
@@ -145,7 +145,7 @@ def test_what_a_killed_convert_left_is_removed(wm, source):
     while members(process.pid) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not members(process.pid)  # the workers end with it
-    assert len(list(Path().glob(".wm-*.unfinished/*"))) > 0
+    assert len(list(Path().glob(".wm-*.unfinished/*.jsonl"))) > 0
     source.write_text(json.dumps(ROW))
     wm.text(*arguments[:-2])
     assert sorted(os.listdir()) == sorted([*before, "x.jsonl"])

@@ -69,7 +69,7 @@ def test_for_people_and_of_transitions(wm, source, tmp_path):
     ("arguments", "message"),
     [
         (("rwlm",), "there are no prompts 'rwlm'; did you mean 'rwml'?"),
-        (("./nowhere.yaml",), "./nowhere.yaml: No such file"),
+        (("./nowhere.yaml",), "nowhere.yaml: cannot be read (No such file"),
         (("rwml", "--variant", "v77"), "rwml: there is no variant 'v77'"),
         (("rwml", "--stage", "pre"), '"pre" for --stage'),
         (("rwml", "--count", "-1"), "--count is -1"),

@@ -1,5 +1,6 @@
 """Predictions: sampling from the model itself, servers with their habits and failures, and killed runs."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -248,8 +249,8 @@ def test_damaged_files_are_refused(prompts, tmp_path):
     transitions = grid_transitions(3)
     run(transitions, Scripted(), prompts, tmp_path)
     shard = tmp_path / "predictions-00000.jsonl"
-    rows = shard.read_text().splitlines(keepends=True)
-    for damaged in ("".join(rows[:-1]), "".join(rows)[:-9], "", "".join([*rows[1:], rows[0]])):
+    whole = json.loads(shard.read_text())
+    for damaged in (json.dumps(whole[:-1]), shard.read_text()[:-9], ""):
         shard.write_text(damaged)
         with pytest.raises(UserError, match="predictions-00000.jsonl: damaged"):
             run(transitions, Scripted(), prompts, tmp_path)

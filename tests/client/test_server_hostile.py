@@ -6,7 +6,6 @@ import json
 import pickle
 import resource
 import urllib.parse
-import zlib
 from contextlib import contextmanager
 from typing import Any
 
@@ -59,20 +58,10 @@ def good(text="yes", **more):
     return json.dumps(completion(text) | more).encode()
 
 
-def zipped(pieces):
-    packer = zlib.compressobj(9, wbits=31)
-    for piece in pieces:
-        yield packer.compress(piece)
-    yield packer.flush()
-
-
 ENDLESS = [b"x" * (1 << 20)] * 300
-BOMB = b"".join(zipped([b"\0" * (1 << 20)] * 300))  # 300 MB in 300 KB
 LARGE = {
     "long": ({}, ENDLESS),
     "told": ({"Content-Length": str(300 << 20)}, ENDLESS),
-    "bomb": ({"Content-Encoding": "gzip"}, [BOMB]),
-    "bombs": ({"Content-Encoding": "x-GZIP"}, [BOMB] * 3),
     "chunks": ({"Transfer-Encoding": "chunked"}, [b"100000\r\n" + piece + b"\r\n" for piece in ENDLESS]),
 }
 
@@ -100,13 +89,9 @@ def test_replies_have_a_limit(shape: str, status: int) -> None:
     ("headers", "body", "answer"),
     [
         ({}, good(), Completion("yes")),
-        ({"Content-Encoding": "gzip"}, gzip.compress(good()), Completion("yes")),
         ({"Content-Encoding": "identity"}, good(), Completion("yes")),
         ({}, b"\xef\xbb\xbf" + good(), Completion("yes")),
-        ({"Content-Encoding": "gzip"}, gzip.compress(good())[:-9], "malformed"),
-        ({"Content-Encoding": "gzip"}, good(), "malformed"),
-        ({"Content-Encoding": "br"}, good(), "malformed"),
-        ({"Content-Encoding": "gzip, gzip"}, gzip.compress(gzip.compress(good())), "malformed"),
+        ({"Content-Encoding": "gzip"}, gzip.compress(good()), "malformed"),  # it was not asked for
         ({"Content-Length": "999"}, good(), "connection"),
         ({}, b"[" * 100_000, "malformed"),
         ({}, b'{"choices":' * 5000, "malformed"),

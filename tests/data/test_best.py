@@ -93,7 +93,7 @@ def test_pairs_decide_before_scores_and_scores_before_places(prompts):
 
 def test_a_comparison_of_another_length_is_refused(prompts):
     rows = [(grid_transitions(1)[0], [output("a"), output("b")])]
-    with pytest.raises(UserError, match="the comparison gave 0 values for 1 pairs"):
+    with pytest.raises(UserError, match="the reward gave 0 values for 1 predictions"):
         list(best(rows, judge({"a": 1, "b": 1}), prompts, threshold=0, compare=lambda *_, **__: []))
 
 

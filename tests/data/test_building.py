@@ -160,7 +160,7 @@ def test_a_domain_of_ones_own_prompts(tmp_path):
     assert {row["domain"] for row in rows(tmp_path / "x.jsonl")} <= {"", "swe"}
     build(*arguments, prompts=str(tmp_path / "mine.yaml"), domain="terminal")
     assert {row["domain"] for row in rows(tmp_path / "x.jsonl")} <= {"terminal", "swe"}
-    with pytest.raises(UserError, match="rwml has no judge that asks for a domain"):
+    with pytest.raises(UserError, match="rwml has no option domain, which is for agentworld"):
         build(tmp_path / "t.jsonl", "rwml", "trl", tmp_path / "x.jsonl", domain="terminal")
 
 

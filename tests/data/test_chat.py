@@ -31,7 +31,7 @@ def conversations(draw):
             for n in range(draw(st.integers(0, 4)))
         ]
         message = {"role": "assistant", "content": draw(TEXT)}
-        if thought := draw(TEXT):
+        if thought := draw(TEXT.filter(lambda text: "think>" not in text)):
             message["reasoning_content"] = thought
         if calls:
             message["tool_calls"] = calls

@@ -1,15 +1,13 @@
-"""Hidden contexts by hand, what of the state is shown by parts, and the plain YAML that they are written in."""
+"""Hidden contexts by hand, and what of the state is shown by parts."""
 
 import json
 from pathlib import Path
 
 import pytest
-import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from support.examples import examples
-from wm_plugin.data import plain_yaml, samples
+from wm_plugin.data import samples
 from wm_plugin.data.building import build
 from wm_plugin.data.contexts import Contexts, load_contexts
 from wm_plugin.data.hidden import HEADINGS, HIDDEN, PARTS, UNSEEN, agents_view, as_json, parse_parts, parts
@@ -101,14 +99,23 @@ t1:
   final-state: Order 5 is cancelled.
 "*":
   summary: Nothing is known.
-  simulation_instruction: Be slow.
+  simulation_instruction: 1.0
 """
+MEANT = {  # every scalar is a text
+    "t1": {
+        "summary": "Order 5 is Ana's.\nIt was paid.\n",
+        "permissions": {"refund": "managers only", "cancel": "no"},
+        "availability": ["the search", "the: shop"],
+        "final-state": "Order 5 is cancelled.",
+    },
+    "*": {"summary": "Nothing is known.", "simulation_instruction": "1.0"},
+}
 
 
 def test_a_file_of_yaml_and_the_same_of_json(tmp_path):
     by_yaml, by_json = tmp_path / "c.yaml", tmp_path / "c.json"
     by_yaml.write_text(YAML)
-    by_json.write_text(json.dumps(plain_yaml.loads(YAML)))
+    by_json.write_text(json.dumps(MEANT))
     contexts = load_contexts(by_yaml)
     assert contexts.fields == load_contexts(by_json).fields
     assert contexts.digest == load_contexts(by_json).digest
@@ -160,7 +167,7 @@ def test_build_fills_and_refuses_a_file_for_other_tasks(tmp_path, transitions):
         build(source, kind, "trl", out, context_file=file, **flags)
     assert out.read_bytes() == before
     if not transitions:
-        with pytest.raises(UserError, match="which has no world context"):
+        with pytest.raises(UserError, match="imitation has no option contexts"):
             build(source, "imitation", "trl", out, context_file=file)
     file.rename(tmp_path / "c.jsonl")
     with pytest.raises(UserError, match="ends in .yaml, .yml, .json"):
@@ -170,59 +177,22 @@ def test_build_fills_and_refuses_a_file_for_other_tasks(tmp_path, transitions):
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("c.yaml", "- a", r"holds \['a'\]; write a mapping from tasks to fields"),
-        ("c.yaml", "", "holds ''; write a mapping"),
-        ("c.yaml", "t1: text", "'t1': is 'text'; write a mapping"),
-        ("c.yaml", "t1: {sumary: x}", "there is no field 'sumary'; did you mean 'summary'"),
-        ("c.yaml", "t1: {initial_state: x}", "there is no field 'initial_state'"),
-        ("c.yaml", "t1: {final_state: x, final-state: y}", "the field final_state appears twice"),
-        ("c.yaml", "t1: {a: [}", "no YAML in line 1"),
-        ("c.yaml", "a: !!python/object/apply:os.system [ls]", r"'a': is \['ls'\]; write a mapping"),
-        ("c.yaml", "a: {}\na: {}", "the key 'a' in line 2 appears twice"),
-        ("c.json", '{"a": {}, "a": {}}', "a key appears twice"),
-        ("c.json", "{", "c.json: "),
-        ("c.json", '{"a": {"summary": NaN}}', "NaN is no JSON"),
-        ("c.txt", "", "write a name that ends in .yaml, .yml, .json"),
+        ("c.yaml", b"- a", r"holds \['a'\]; write a mapping from tasks to fields"),
+        ("c.yaml", b"t1: text", "'t1': is 'text'; write a mapping"),
+        ("c.yaml", b"t1: {sumary: x}", "there is no field 'sumary'; did you mean 'summary'"),
+        ("c.yaml", b"t1: {initial_state: x}", "there is no field 'initial_state'"),
+        ("c.yaml", b"t1: {final_state: x, final-state: y}", "the field final_state appears twice"),
+        ("c.yaml", b"t1: {a: [}", r"not YAML \("),
+        ("c.yaml", b"a: !!python/object/apply:os.system [ls]", r"'a': is \['ls'\]; write a mapping"),
+        ("c.yaml", b"\xff\xfe", "not UTF-8 at byte 0"),
+        ("c.json", b'{"a": {}, "a": {}}', "a key appears twice"),
+        ("c.txt", b"", "write a name that ends in .yaml, .yml, .json"),
+        ("c.yml", None, "No such file"),
     ],
 )
 def test_a_wrong_file_is_one_line(tmp_path, name, text, message):
-    (tmp_path / name).write_text(text)
+    if text is not None:
+        (tmp_path / name).write_bytes(text)
     with pytest.raises(UserError, match=message) as raised:
         load_contexts(tmp_path / name)
     assert "\n" not in str(raised.value)
-
-
-def test_a_file_that_is_no_text(tmp_path):
-    (tmp_path / "c.yaml").write_bytes(b"\xff\xfe")
-    with pytest.raises(UserError, match="not UTF-8 at byte 0"):
-        load_contexts(tmp_path / "c.yaml")
-    with pytest.raises(UserError, match="No such file"):
-        load_contexts(tmp_path / "nowhere.yaml")
-
-
-WORDS = st.text(st.characters(exclude_categories=("Cs", "Cc")), max_size=8)
-VALUES = st.recursive(
-    WORDS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3), max_leaves=8
-)
-
-
-@settings(max_examples=examples(400))
-@given(st.dictionaries(WORDS.filter(lambda key: key != "<<"), VALUES, max_size=4), st.booleans())
-def test_what_yaml_writes_is_read_back_as_texts(value, flow):
-    if any(key == "<<" for key in json.dumps(value, ensure_ascii=False).split('"')):
-        return
-    text = yaml.safe_dump(value, allow_unicode=True, default_flow_style=flow)
-    assert plain_yaml.loads(text) == value
-
-
-@pytest.mark.parametrize("text", ["a: [", "a: b: c", "\t", "'", "? [a]\n: b", "a\n---\nb", "%Y", "\x00"])
-def test_what_is_not_yaml_is_one_line(text):
-    with pytest.raises(ValueError, match="^[^\n]+$"):
-        plain_yaml.loads(text)
-
-
-def test_scalars_are_texts_and_files_are_bounded():
-    text = "a: no\nb: ~\nc: '~'\nd: 1.0\ne: 2020-01-01\n"
-    assert plain_yaml.loads(text) == {"a": "no", "b": "", "c": "~", "d": "1.0", "e": "2020-01-01"}
-    with pytest.raises(ValueError, match="larger than 9 characters; write it as .json"):
-        plain_yaml.loads("a: bcdefgh", largest=9)

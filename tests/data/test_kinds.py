@@ -59,14 +59,13 @@ def test_a_dialogue_shows_what_a_filter_marked_and_does_not_learn_it(tmp_path):
 @pytest.mark.parametrize(
     ("kind", "options", "message"),
     [
-        ("imitation", {"prompts": "rwml"}, "imitation has no prompts"),
-        ("word2world", {"history": 0}, "word2world has no history"),
-        ("rft", {"turn_information": True}, "rft has no turn information"),
-        ("rwml", {"turn_information": True}, "rwml has a reward and no loss on tokens"),
-        ("rft", {"world_context": False}, "rft is what the agent saw, which has no world context"),
-        ("word2world", {"corpora": ["x.txt"]}, "only cpt has"),
-        ("agentworld-sft", {"domain": "web"}, "agentworld-sft has no judge"),
-        ("rwml", {"threshold": 0.0}, "rwml takes every trajectory"),
+        (
+            "imitation",
+            {"prompts": "rwml"},
+            "imitation has no option prompts, which is for rwml-sft, rwml, .*: leave it out",
+        ),
+        ("rwml", {"turn_information": True}, "rwml has no option turn_information, which is for rwml-sft, word2world"),
+        ("word2world", {"corpora": ["x.txt"]}, "word2world has no option corpora, which is for cpt: leave it out"),
         ("rwm", {}, "there is no kind 'rwm'; did you mean 'rwml'"),
         ("rwml", {"hystory": 1}, "no field 'hystory'; did you mean 'history'"),
         ("cpt", {}, "cpt needs prompts: name a domain"),

@@ -7,27 +7,29 @@ from pathlib import Path
 import pytest
 
 from wm_plugin.data import outputs
-from wm_plugin.data.outputs import atomic, work_folder
+from wm_plugin.data.outputs import atomic, atomic_folder, work_folder
 from wm_plugin.errors import UserError
 
 
-def test_unfinished_files_of_a_killed_run_are_removed(tmp_path):
+def test_only_folders_that_a_killed_run_left_are_removed(tmp_path):
     out = tmp_path / "x.jsonl"
+    with work_folder(out) as folder:
+        prefix = folder.name[:21]
+    for name in (f"{prefix}left.unfinished", f"{prefix}left.mine", "mine.unfinished", "mine"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x").write_text("half")
+    (tmp_path / f"{prefix}link.unfinished").symlink_to("mine")
+    (tmp_path / f"{prefix}file.unfinished").touch()
+    kept = {path.name for path in tmp_path.iterdir()} - {f"{prefix}left.unfinished"}
     with atomic(out) as running:
-        left = running.with_name(f"{running.name[:21]}killed.unfinished")
-        left.write_text("half")
-        other = running.with_name("mine.unfinished")
-        other.write_text("mine")
-        link = running.with_name(f"{running.name[:21]}link.unfinished")
-        link.symlink_to(other)
-        with atomic(out) as second:
-            assert not left.exists()
-            assert running.exists()
-            assert link.is_symlink()
+        assert {path.name for path in tmp_path.iterdir()} == {*kept, running.parent.name}
+        with atomic(out) as second:  # another run: it leaves the first one's folder alone
             second.write_text("second")
+        assert out.read_text() == "second"
         running.write_text("first")
-    assert (out.read_text(), other.read_text()) == ("first", "mine")
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([out.name, other.name, link.name])
+    assert out.read_text() == "first"
+    assert (tmp_path / "mine" / "x").exists()
+    assert {path.name for path in tmp_path.iterdir()} == {*kept, out.name}
 
 
 @pytest.fixture
@@ -57,27 +59,9 @@ def test_outputs_that_may_not_be_written(somebody):
 
 
 def test_modes_are_those_of_other_new_files(tmp_path):
-    with atomic(tmp_path / "x") as unfinished:
-        unfinished.touch()
+    with atomic(tmp_path / "x"), atomic_folder(tmp_path / "folder"):
+        pass
     (tmp_path / "y").touch()
+    (tmp_path / "other").mkdir()
     assert (tmp_path / "x").stat().st_mode == (tmp_path / "y").stat().st_mode
-
-
-def test_only_unfinished_files_of_ours_are_removed(tmp_path):
-    out = tmp_path / "x.jsonl"
-    with atomic(out) as running:
-        prefix = running.name[:21]
-    for kind, make in {"file": Path.touch, "folder": Path.mkdir}.items():
-        make(tmp_path / f"{prefix}{kind}.unfinished")
-        make(tmp_path / f"{prefix}{kind}.mine")
-    (tmp_path / f"{prefix}folder.unfinished" / "0.jsonl").write_text("half")
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "x").write_text("mine")
-    (tmp_path / f"{prefix}link.unfinished").symlink_to("mine")
-    with work_folder(out) as running:
-        names = sorted(path.name for path in tmp_path.iterdir())
-        with atomic(out):
-            assert running.is_dir()
-    kept = [f"{prefix}{name}" for name in ("file.mine", "folder.mine", "link.unfinished")]
-    assert names == sorted([*kept, "mine", running.name, out.name])
-    assert (tmp_path / "mine" / "x").exists()
+    assert (tmp_path / "folder").stat().st_mode == (tmp_path / "other").stat().st_mode

@@ -16,7 +16,8 @@ from wm_plugin.lab.evaluation.one_step import Prediction
 from wm_plugin.lab.report import render
 from wm_plugin.lab.tiny.held_out import Ahead, HeldOut, Measured
 from wm_plugin.lab.tiny.policy import Played, make_tokenizer
-from wm_plugin.trl.demo.page import GLYPHS, choose, headline, make_report
+from wm_plugin.trl.demo import page as page_of_demo
+from wm_plugin.trl.demo.page import choose, headline, make_report
 from wm_plugin.trl.demo.report import Arm, make_claims, tell_look_ahead
 
 BOARDS = 80
@@ -109,8 +110,9 @@ def test_the_page_from_the_sentence_to_the_rollouts(held_out) -> None:
     assert any("−50 points" in cell for cell in shown.cells)
     assert any("0 points" in cell and "0 to 0" in cell for cell in shown.cells)
     # every glyph of the boards is in the legend
-    explained = {character for glyphs, _ in GLYPHS for character in glyphs.split()}
-    assert all(meaning in shown.text for meaning in dict(GLYPHS).values())
+    glyphs = page_of_demo._TEXTS["glyphs"]
+    explained = {character for characters in glyphs for character in characters.split()}
+    assert all(meaning in shown.text for meaning in glyphs.values())
     assert set("".join(held_out.boards + held_out.walked) + ">!:P") - {"\n"} <= explained
     # the noise of each of the held-out measures has a band
     assert sum(name == "class" and value == "band" for _, name, value in shown.attributes) == 2 * 4

@@ -9,7 +9,7 @@ import json
 
 from support.openai_server import OpenAIServer, verdict
 from wm_plugin.cli import main
-from wm_plugin.data.columns import reward_columns
+from wm_plugin.data.render import reward_columns
 from wm_plugin.data.schema import Action, Call, Context, Observation, Source, Trajectory, Turn
 from wm_plugin.data.transitions import transitions_in
 from wm_plugin.data.write import write

@@ -112,15 +112,8 @@ class Answers:
     Failed calls are not stored; the next run asks them again. One run at a time writes to a file. `with answers:` reads it once
     for many calls, and remembers answers without a file.
 
-    Args:
-        model: who is asked.
-        path: the file, JSON lines; None stores nothing.
-
     Attributes:
         asked: how many answers the model gave, over all calls, without the stored ones.
-
-    Raises:
-        UserError: the file holds something else, or another run writes to it.
     """
 
     def __init__(self, model: Model, path: str | Path | None = None) -> None:
@@ -217,7 +210,6 @@ def ask_again(
         question: returns the question about a number, at an attempt from 0 on.
         settle: takes the answer about a number, and returns whether no other is needed.
         tries: maximum number of attempts.
-        at_once: questions that are in memory.
     """
     left = list(numbers)
     for attempt in range(tries):

@@ -34,7 +34,6 @@ class ReplyCache:
     Args:
         path: the file. It is created, with its folders, if it does not exist.
         max_entries: beyond this number the least recently used entries are deleted; None keeps all.
-        tag: entries of different tags are separate.
 
     Raises:
         UserError: the file cannot be opened or is not a cache.

@@ -21,7 +21,6 @@ class Decoder:
 
     Args:
         model: a causal language model of transformers in evaluation mode, with a cache of keys and values that can be cut back.
-        pad: any id, for padding.
 
     Attributes:
         logits: (rows, vocabulary), float32: of the token after each row.
@@ -99,7 +98,6 @@ class Decoder:
         Args:
             draws: a generator per row, which gives a number per token; not used at temperature 0.
             limits: the maximum number of tokens of each row; a row with 0 gets no text.
-            ends: the tokens that end a text.
             stop: whether a row's text, by its number and tokens, ends for another reason.
             begun: the first token of each row, if it was drawn already.
 

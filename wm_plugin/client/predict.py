@@ -50,7 +50,6 @@ class LocalPredictor:
         model: a folder, a name, or a loaded model.
         tokenizer: a tokenizer with a chat template, its folder or its name; None for the model's own.
         temperature: 0 is greedy, and all k outputs are the same.
-        max_new_tokens: maximum length of an output.
         batch_size: outputs generated at once. Another batch size gives other samples of the same distribution.
         device: `auto` takes a GPU if there is one. A loaded model stays on its device.
 
@@ -252,15 +251,7 @@ def seed_of(text: str) -> int:
 
 
 def load_model(model: str | Path, device: str = "auto") -> Any:
-    """Load a causal language model of transformers by its folder or name, in evaluation mode.
-
-    Args:
-        device: `auto` takes a GPU if there is one.
-
-    Raises:
-        UserError: it cannot be loaded.
-        MissingExtraError: transformers is not installed.
-    """
+    """Load a causal language model of transformers by its folder or name, in evaluation mode."""
     try:
         import torch
         from transformers import AutoModelForCausalLM

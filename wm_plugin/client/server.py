@@ -6,7 +6,6 @@ concurrent calls of 20 ms (benchmarks/rewards_judges.py).
 """
 
 import asyncio
-import base64
 import codecs
 import contextlib
 import email.utils
@@ -54,7 +53,6 @@ class Failure:
     Attributes:
         kind: one of `KINDS`. "refused" is a 4xx status other than the rate limit, "malformed" an answer that breaks the protocol,
             "too large" one over `max_reply`.
-        message: one line, without keys.
     """
 
     kind: str
@@ -94,11 +92,7 @@ class ServerOptions(Options):
         ge=0,
     )
     longest_wait: float = option("The upper limit of both, in seconds.", default=30.0, ge=0)
-    max_reply: Whole = option(
-        "Bytes of an answer, before and after decompression. `concurrency` of them may be in memory.",
-        default=MAX_REPLY,
-        ge=1,
-    )
+    max_reply: Whole = option("Bytes of an answer. `concurrency` of them may be in memory.", default=MAX_REPLY, ge=1)
     temperature: Annotated[Whole | Number, Field(ge=0)] | None = option(
         "Temperature of completions; null omits it.", default=0.0, write="a number >= 0, or null"
     )
@@ -138,14 +132,6 @@ class Server:
     A failed call is a `Failure` in the result, not an exception. Timeouts, lost connections, the statuses 408, 409, 425, 429 and
     5xx, and malformed answers are retried; other statuses and answers that are too large are not. A call takes at most
     `(max_retries + 1) * timeout` seconds plus the waits between attempts. The key is removed from what a server sends back.
-
-    Args:
-        base_url: the address, or all of `ServerOptions`.
-        model: the model's name on the server.
-        settings: the other fields of `ServerOptions`.
-
-    Attributes:
-        parameters: the fields of every request's body.
 
     Raises:
         UserError: a setting is invalid; from a call: the server refuses the key, the address or the model before its first
@@ -321,7 +307,7 @@ class Server:
         """Return the converted answer or a failure, whether to retry, and the seconds that the server asks to wait."""
         import aiohttp
 
-        headers = {"Content-Type": "application/json", "Accept-Encoding": "gzip"}
+        headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
         if key := _key(self.options.api_key_env):
             headers["Authorization"] = f"Bearer {key}"
         try:
@@ -334,13 +320,14 @@ class Server:
                 proxy=connection.proxy,
             ) as response:
                 status, at_least = response.status, _seconds(response.headers.get("Retry-After"))
-                received = await _received(response, self.options.max_reply if status == 200 else _MAX_EXCERPT)
+                most = self.options.max_reply if status == 200 else _MAX_EXCERPT
+                body = await replies.read(response, most)
         except TimeoutError:
             return Failure("timeout", f"no answer within {self.options.timeout:g} s"), True, 0.0
         except (aiohttp.ClientError, OSError, ValueError) as error:  # ValueError: a host or proxy that cannot be one
             return Failure("connection", _line(str(error) or type(error).__name__)), True, 0.0
         if status != 200:
-            excerpt = _line(received) if isinstance(received, bytes) else received.message
+            excerpt = f"an answer of over {most:,} bytes" if body is None else _line(body)
             if status in _MISCONFIGURED and not self.answered:
                 raise UserError(
                     f"{self.base_url}{path}: status {status} for the model {self.model!r} ({excerpt}); "
@@ -349,16 +336,16 @@ class Server:
             again = status in _TRANSIENT or status >= 500
             kind = "rate limit" if status == 429 else "server error" if status >= 500 else "refused"
             return Failure(kind, f"status {status}: {excerpt}"), again, at_least
-        if isinstance(received, Failure):
-            return received, received.kind == "malformed", 0.0
+        if body is None:
+            return Failure("too large", f"an answer of over {most:,} bytes"), False, 0.0
         try:
-            value = untrusted.loads(received.removeprefix(codecs.BOM_UTF8), largest=self.options.max_reply)
-            if secrets.may_hold(received):
+            value = untrusted.loads(body.removeprefix(codecs.BOM_UTF8), largest=most)
+            if secrets.may_hold(body):
                 value = secrets.redact_json(value)
             found = read(value)
         except _MALFORMED as error:
             reason = f" ({error})" if type(error) in (ValueError, untrusted.BoundsError) else ""
-            return Failure("malformed", f"not what was asked for{reason}: {_line(received)}"), True, 0.0
+            return Failure("malformed", f"not what was asked for{reason}: {_line(body)}"), True, 0.0
         self._count(value.get("usage") if isinstance(value, dict) else None)
         return found, False, 0.0
 
@@ -378,7 +365,7 @@ class _Connection:
             raise MissingExtraError("asking a server", "aiohttp", "server") from None
         self.process = os.getpid()
         self.slots = asyncio.Semaphore(concurrency)
-        # The semaphore limits connections. aiohttp would decompress a piece to any size; `replies.read` does not.
+        # The semaphore limits connections. aiohttp would decompress a piece to any size, and nothing compressed is asked for.
         # aiohttp logs cookies that it cannot read, and asyncio an open connection with a proxy's password.
         secrets.guard_logs("aiohttp.client", "aiohttp.internal", "asyncio")
         self.session = aiohttp.ClientSession(
@@ -434,12 +421,9 @@ def _key(variable: str | None) -> str:
 def _hold_password(proxy: str) -> None:
     """Keep a proxy's password out of messages: as it was set, as it is shown, and as it is sent."""
     with contextlib.suppress(ValueError):
-        address = urllib.parse.urlsplit(proxy if "://" in proxy else f"//{proxy}")
-        user, password = (urllib.parse.unquote(part or "") for part in (address.username, address.password))
-        shown = urllib.parse.quote(password, safe="!$&'()*+,;=")  # as errors quote it
-        secrets.hold(address.password, password, shown)
-        for encoding in ("latin-1", "utf-8") if password else ():
-            secrets.hold(base64.b64encode(f"{user}:{password}".encode(encoding, errors="replace")).decode())
+        password = urllib.parse.urlsplit(proxy if "://" in proxy else f"//{proxy}").password or ""
+        plain = urllib.parse.unquote(password)
+        secrets.hold(password, plain, urllib.parse.quote(plain, safe="!$&'()*+,;="))  # the last as errors quote it
 
 
 def _encoded(body: Any) -> bytes:
@@ -447,15 +431,6 @@ def _encoded(body: Any) -> bytes:
         return orjson.dumps(body)
     except TypeError:  # lone surrogates, integers of more than 64 bits
         return json.dumps(body).encode()
-
-
-async def _received(response: Any, most: int) -> bytes | Failure:
-    try:
-        return await replies.read(response, most)
-    except replies.LargeError as error:
-        return Failure("too large", f"an answer of {error}")
-    except replies.EncodingError as error:
-        return Failure("malformed", _line(str(error)))
 
 
 def _completion(value: Any) -> Completion:

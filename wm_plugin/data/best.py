@@ -5,7 +5,6 @@ the threshold: as the model wrote it, with its reasoning, which is what the trai
 won, then the higher score, then comes first; the paper leaves this open.
 """
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, islice
@@ -19,37 +18,30 @@ from wm_plugin.data.predictions import Repeatable, predictions
 from wm_plugin.data.prompts import Prompts, load, render
 from wm_plugin.data.sample import Sample
 from wm_plugin.data.schema import Transition
-from wm_plugin.data.scores import Reward, columns_of, real_valued, reward_arguments, score, truth
+from wm_plugin.data.scores import AT_ONCE, Reward, ScoringOptions, real_valued, reward_arguments, rewarded, score
 from wm_plugin.data.transitions import transitions_in
-from wm_plugin.errors import UserError
-from wm_plugin.options import Number, Options, Whole, option
+from wm_plugin.options import Number, Whole, option
 from wm_plugin.rewards.extract import extract
 
 STAGE = "sft"  # of the prompts
-_AT_ONCE = 256  # transitions in one call of a comparison
 Scored = tuple[Transition, list[str], list[float | None]]
 
 
-class BestOptions(Options):
+class BestOptions(ScoringOptions):
     """Which outputs are the best."""
 
-    prompts: str = option("A domain (mcp, search, ...), or a file of your own.")
-    judge: str = option("rubric, rouge, embedding, ..., or package.module:NAME.")
-    threshold: Number = option("The score that the best output must reach.")
+    prompts: str = option("A domain (mcp, search, ...), or a file of your own.", default=...)
+    judge: str = option("rubric, rouge, embedding, ..., or package.module:NAME.", default=...)
+    threshold: Number = option("The score that the best output must reach.", default=...)
     n: Whole = option("Outputs for each transition.", default=3, ge=1)
     judge_args: str = option("The judge's arguments as JSON, such as a rubric's server.", default="{}")
     compare: str | None = option(
         "Compare the outputs in pairs by reference, or package.module:NAME (default: by score).", default=None
     )
     compare_args: str = option("Its arguments as JSON.", default="{}")
-    embedding_model: str | None = option("The embedding model of the judges rwml and embedding.", default=None)
-    embedding_server: str | None = option(
-        "A server that has the embedding model (default: load it in this process).", default=None
-    )
     turn_information: bool = option(
         "Leave transitions out with the probability of their category, as build does.", default=False
     )
-    seed: Whole = option("Seed of all draws.", default=0)
 
 
 @dataclass
@@ -68,8 +60,7 @@ class Report:
     retained: int = 0
 
     def as_dict(self) -> dict[str, Any]:
-        rate = self.retained / self.candidates if self.candidates else None
-        return {**vars(self), "retain_rate": rate}
+        return {**vars(self), "retain_rate": self.retained / self.candidates if self.candidates else None}
 
 
 def best_of_n(
@@ -89,9 +80,6 @@ def best_of_n(
     Args:
         out: where the samples go, which is none of the files that options and `inputs` name.
         predictor: makes the model that predicts, once everything else is in order.
-        work: a folder for predictions, from which a killed run continues.
-        report: counts, updated with every transition.
-        watch: passes the predicted transitions through, for a progress bar.
     """
     from wm_plugin.rewards.make import make
 
@@ -134,17 +122,15 @@ def best(
     """Yield the best output of each transition, if its score is at least `threshold`.
 
     Args:
-        predictions: transitions with their outputs, to prompts of the stage `sft` that ask for reasoning.
-        judge: a reward of predictions; it does not see the reasoning.
         compare: a reward of predictions that compares them with the column `reference`, such as `ReferenceReward`: 1 if the
             prediction is better, 0 if the other is; None and NaN say nothing. None: the scores alone decide.
-        seed: the seed of the predictions, which drew the prompts.
-        report: counts, updated with every transition.
     """
     report = Report() if report is None else report
     scored = score(predictions, judge, prompts)
-    while chunk := list(islice(scored, _AT_ONCE)):
-        wins = _wins(chunk, compare, prompts, report) if compare else [[0.0] * len(outputs) for _, outputs, _ in chunk]
+    while chunk := list(islice(scored, AT_ONCE)):
+        wins = [[0.0] * len(outputs) for _, outputs, _ in chunk]
+        if compare:
+            _compare(chunk, wins, compare, prompts, report)
         for row, won in zip(chunk, wins, strict=True):
             sample = _winner(row, won, prompts, threshold, seed, report)
             if sample is not None:
@@ -158,11 +144,9 @@ def _winner(
     transition, outputs, scores = row
     report.transitions += 1
     ranked = [(wins[place], value, -place) for place, value in enumerate(scores) if value is not None]
-    if not ranked:
-        return None
-    report.candidates += 1
-    won, value, place = max(ranked)
-    if value < threshold:
+    report.candidates += bool(ranked)
+    won, value, place = max(ranked, default=(0.0, -float("inf"), 0))
+    if not ranked or value < threshold:
         return None
     report.retained += 1
     rendered = render(transition, prompts, stage=STAGE, seed=seed)
@@ -178,33 +162,25 @@ def _winner(
     return Sample([*rendered.messages, answer], [False] * len(rendered.messages) + [True], columns=columns)
 
 
-def _wins(rows: Sequence[Scored], compare: Reward, prompts: Prompts, report: Report) -> list[list[float]]:
-    """Count how many comparisons each output won; a tie is half of one."""
-    wins = [[0.0] * len(outputs) for _, outputs, _ in rows]
+def _compare(
+    rows: Sequence[Scored], wins: list[list[float]], compare: Reward, prompts: Prompts, report: Report
+) -> None:
+    """Add the comparisons that each output won; a tie is half of one."""
     pairs = [
         (row, one, other)
         for row, (_, _, scores) in enumerate(rows)
         for one, other in combinations([place for place, value in enumerate(scores) if value is not None], 2)
     ]
-    if not pairs:
-        return wins
-    texts = [[extract(output, prompts.tag).prediction for output in outputs] for _, outputs, _ in rows]
-    truths = [truth(transition, prompts) for transition, _, _ in rows]
-    columns = [columns_of(transition, prompts.domain) for transition, _, _ in rows]
-    values = compare(
-        [texts[row][one] for row, one, _ in pairs],
-        [truths[row] for row, _, _ in pairs],
-        reference=[texts[row][other] for row, _, other in pairs],
-        **{name: [columns[row][name] for row, _, _ in pairs] for name in columns[0]},
-    )
-    if len(values) != len(pairs):
-        raise UserError(f"the comparison gave {len(values)} values for {len(pairs)} pairs; it must give one each")
+    texts = [[extract(output, prompts.tag).prediction or "" for output in outputs] for _, outputs, _ in rows]
+    transitions = [transition for transition, _, _ in rows]
+    asked = [(row, texts[row][one]) for row, one, _ in pairs]
+    others = [texts[row][other] for row, _, other in pairs]
+    values = rewarded(compare, transitions, asked, prompts, reference=others)
     for (row, one, other), value in zip(pairs, values, strict=True):
-        if value is not None and not math.isnan(value):
+        if value is not None:
             report.compared += 1
             wins[row][one] += value
             wins[row][other] += 1 - value
-    return wins
 
 
 def with_thought(output: str) -> str:

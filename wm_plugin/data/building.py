@@ -78,7 +78,6 @@ def build(
         context_file: hidden contexts by hand (see `data.contexts`), for the option `contexts`; at least one of its keys must be
             a task of the source.
         split: the name in verl's `extra_info`.
-        watch: passes every sample through, for a progress bar.
 
     Raises:
         UserError: an invalid argument, a row that cannot be read, or no sample is left.
@@ -96,12 +95,10 @@ def build(
         contexts = None if context_file is None else load_contexts(context_file)
         kind = kind_of(kind, contexts=contexts, **options)
     sft, single = kind.form == "sft", kind.of == "transitions"
-    if too_long == "truncate" and (max_tokens is None or not sft or single):
-        raise UserError(
-            "too_long is 'truncate', which needs max_tokens"
-            if max_tokens is None
-            else f"{kind.name} ends with what it is about, and cannot be cut: leave too_long at 'drop'"
-        )
+    if too_long == "truncate" and max_tokens is None:
+        raise UserError("too_long is 'truncate', which needs max_tokens")
+    if too_long == "truncate" and (single or not sft):
+        raise UserError(f"{kind.name} ends with what it is about, and cannot be cut: leave too_long at 'drop'")
     check_rows_out(out, host, kind.form)
     tokenizer_path = tokenizer if isinstance(tokenizer, str | Path) else None
     inputs = [*getattr(kind, "corpora", ()), getattr(kind, "prompts", None), tokenizer_path, context_file]
@@ -111,16 +108,18 @@ def build(
     if tokenizer_path is not None:
         tokenizer = load_tokenizer(tokenizer_path, field="tokenizer")
     tokeniser = None if tokenizer is None else Tokeniser(tokenizer)
-    measured = _measured(watch(made), tokeniser, sft, max_tokens, too_long, report)
-    rows = (
-        token_row(tokens, host)
-        if tokens
-        else sft_row(sample, host, single=single)
-        if sft
-        else rl_row(sample, host, index=index, split=split, data_source=f"wm_{kind.name}")
-        for index, (sample, tokens) in enumerate(measured)
-    )
-    report.rows = write_rows(rows, out)
+
+    def rows() -> Iterator[Row]:
+        measured = _measured(watch(made), tokeniser, sft, max_tokens, too_long, report)
+        for index, (sample, tokens) in enumerate(measured):
+            if tokens:
+                yield token_row(tokens, host)
+            elif sft:
+                yield sft_row(sample, host, single=single)
+            else:
+                yield rl_row(sample, host, index=index, split=split, data_source=f"wm_{kind.name}")
+
+    report.rows = write_rows(rows(), out)
     return report
 
 
@@ -135,7 +134,7 @@ def _measured(
     """Yield the samples that are kept, with their tokens if the rows are tokens, and count."""
     reasons = report.exclusions.reasons
     for sample in samples:
-        if not is_unicode(sample):
+        if not _is_unicode(sample):
             reasons["half a surrogate pair"] += 1
             continue
         tokens, length = None, 0
@@ -168,23 +167,15 @@ def last_message_rows(
     """Yield rows for fine-tuning of samples whose last message alone counts.
 
     With a tokenizer they are tokens and a mask, else messages and the samples' columns.
-
-    Args:
-        left_out: receives the numbers of samples that cannot be encoded or are longer than `max_tokens`.
     """
-    left_out = Counter() if left_out is None else left_out
-    for sample in samples:
-        if not is_unicode(sample):
-            left_out["half a surrogate pair"] += 1
-        elif tokeniser is None:
-            yield sft_row(sample, host, single=True) | sample.columns
-        elif len((tokens := tokeniser(sample)).ids) > (max_tokens or len(tokens.ids)):
-            left_out["too long"] += 1
-        else:
-            yield token_row(tokens, host)
+    report = Report()
+    if left_out is not None:
+        report.exclusions.reasons = left_out
+    for sample, tokens in _measured(samples, tokeniser, True, max_tokens, "drop", report):
+        yield token_row(tokens, host) if tokens else sft_row(sample, host, single=True) | sample.columns
 
 
-def is_unicode(sample: Sample) -> bool:
+def _is_unicode(sample: Sample) -> bool:
     """Whether all texts can be encoded. Texts cut between UTF-16 units hold half surrogate pairs, which no tokenizer takes."""
     try:
         json.dumps([sample.messages, sample.tools, sample.columns], ensure_ascii=False).encode()

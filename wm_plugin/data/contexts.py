@@ -19,22 +19,23 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from wm_plugin.data import plain_yaml
-from wm_plugin.data.files import open_file
+import yaml
+
 from wm_plugin.data.hidden import PARTS
 from wm_plugin.data.schema import Context, Trajectory, Transition
 from wm_plugin.data.transitions import identity
 from wm_plugin.errors import UserError, nearest, shown
+from wm_plugin.runtime.texts import read_text
 from wm_plugin.untrusted import loads
 
 OTHERS = "*"
-LARGEST = 1 << 26  # bytes of a file of JSON
 # A field of the file -> the context's.
 FIELDS = {
     **{name.replace("-", "_"): field for name, field in PARTS.items() if field != "initial_state"},
     "simulation_instruction": "simulation_instruction",
 }
 _SUFFIXES = (".yaml", ".yml", ".json")
+_LOADER: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # every scalar is a text: `no` is "no" and `1.0` is "1.0"
 
 Item = TypeVar("Item", bound=Trajectory | Transition)
 
@@ -60,11 +61,7 @@ class Contexts:
         return cast(Item, item.model_copy(update={"context": self.fill(item.context, name, item.task_id)}))
 
     def fill_all(self, items: Iterable[Item]) -> Iterator[Item]:
-        """Fill each item.
-
-        Raises:
-            UserError: at the end, if no item had one of the keys.
-        """
+        """Fill each item, and raise a UserError at the end if none had one of the keys."""
         for item in items:
             yield self.filled(item)
         self.check_used()
@@ -89,31 +86,23 @@ class Contexts:
 
 
 def load_contexts(path: str | Path) -> Contexts:
-    """Read the contexts of a file; the module's docstring has its form.
-
-    Raises:
-        UserError: no such file, not YAML or JSON, too large, an unknown field, or a value that is not a text.
-    """
+    """Read the contexts of a file; the module's docstring has its form."""
     path = Path(path)
     if path.suffix not in _SUFFIXES:
         raise UserError(f"{path}: write a name that ends in {', '.join(_SUFFIXES)}")
-    with open_file(path) as file:
-        data = file.read(LARGEST + 1)
+    text = read_text(path)
     try:
-        value = loads(data, strict=True, largest=LARGEST) if path.suffix == ".json" else plain_yaml.loads(data.decode())
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not UTF-8 at byte {error.start}") from None
-    except ValueError as error:
-        raise UserError(f"{path}: {' '.join(str(error).split())}") from None
+        value = loads(text, strict=True) if path.suffix == ".json" else yaml.load(text, _LOADER)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise UserError(f"{path}: not {path.suffix[1:].upper()} ({' '.join(str(error).split())[:200]})") from None
     if not isinstance(value, dict):
         raise UserError(
             f"{path}: holds {shown(value)}; write a mapping from tasks to fields, such as {', '.join(FIELDS)}"
         )
-    return Contexts({key: _fields(path, key, fields) for key, fields in value.items()}, str(path))
+    return Contexts({key: _fields(f"{path}, {shown(key)}", fields) for key, fields in value.items()}, str(path))
 
 
-def _fields(path: Path, key: str, value: Any) -> dict[str, str]:
-    where = f"{path}, {shown(key)}"
+def _fields(where: str, value: Any) -> dict[str, str]:
     if not isinstance(value, dict):
         raise UserError(f"{where}: is {shown(value)}; write a mapping with some of {', '.join(FIELDS)}")
     fields: dict[str, str] = {}
@@ -123,11 +112,11 @@ def _fields(path: Path, key: str, value: Any) -> dict[str, str]:
             raise UserError(f"{where}: there is no field {shown(name)}{nearest(known, FIELDS)}")
         if FIELDS[known] in fields:
             raise UserError(f"{where}: the field {known} appears twice")
-        fields[FIELDS[known]] = text_of(given)
+        fields[FIELDS[known]] = _text(given)
     return fields
 
 
-def text_of(value: Any) -> str:
+def _text(value: Any) -> str:
     """Write what a file says in a field as text for a prompt: lists and mappings become lines, what is deeper JSON in a line."""
     if isinstance(value, list):
         return "\n".join(f"- {_line(item)}" for item in value)

@@ -22,11 +22,12 @@ from wm_plugin.data.outputs import atomic, check_apart, check_derived, check_out
 from wm_plugin.data.predictions import Repeatable, predictions
 from wm_plugin.data.prompts import Prompts, load, render, target
 from wm_plugin.data.schema import Transition
-from wm_plugin.data.scores import NO_MODEL, Reward, real_valued, score
+from wm_plugin.data.scores import NO_MODEL, Reward, ScoringOptions, real_valued, score
+from wm_plugin.data.summary import scores_beside
 from wm_plugin.data.transitions import transitions_in
 from wm_plugin.data.write import holds, write_transitions
 from wm_plugin.errors import UserError
-from wm_plugin.options import Number, Options, Whole, option
+from wm_plugin.options import Number, Whole, option
 from wm_plugin.registry import import_object
 from wm_plugin.tokens.message import Message
 
@@ -36,17 +37,13 @@ TARGET_SHARE = 0.3  # the paper's share of easy samples, on both its benchmarks
 _DIGITS = 9  # that a distance is rounded to, so that 1 - 0.8 is 0.2 and not below it
 
 
-class EasyOptions(Options):
+class EasyOptions(ScoringOptions):
     """How easy samples are found, and how many stay."""
 
     prompts: str = option("A family of prompts, or a file of your own.", default="rwml")
     k: Whole = option("Predictions of each sample.", default=10, ge=1)
     reward: str = option(
         "rwml (rouge for tools, else embedding), rouge, embedding, exact, ..., or package.module:NAME.", default="rwml"
-    )
-    embedding_model: str | None = option("The embedding model, for the rewards that have one.", default=None)
-    embedding_server: str | None = option(
-        "A server that has the embedding model (default: load it in this process).", default=None
     )
     threshold: Number | None = option("A prediction below this distance is right.", default=None, ge=0, le=1)
     target_easy_share: Number | None = option(
@@ -63,7 +60,6 @@ class EasyOptions(Options):
     epochs: Number = option("Epochs of the filter model's training.", default=2.0, gt=0)
     learning_rate: Number = option("Learning rate of the filter model's training.", default=2e-6, gt=0)
     train_batch_size: Whole = option("Samples of a training step.", default=32, ge=1)
-    seed: Whole = option("Seed of all draws.", default=0)
 
 
 def thin_out(
@@ -82,12 +78,6 @@ def thin_out(
 
     Args:
         predictor: makes the predictor of a model: the trained filter model, `filter_model`, or None for a server's.
-        work: a folder for the filter model and predictions, from which a killed run continues.
-        base: the model that the filter model is trained from; None if there is one.
-        watch: passes the predicted transitions through, for a progress bar.
-
-    Raises:
-        UserError: options do not fit each other, or an output has no place.
     """
     check_out(out, (".jsonl",))
     scores = check_scores(out)
@@ -154,7 +144,6 @@ class Distances:
 
     Attributes:
         values: 1 - similarity of each output's prediction; 1 for an output without a prediction.
-        malformed: how many outputs have no prediction.
         alike: whether all outputs are equal. If this holds for all transitions, the model was not sampled from.
     """
 
@@ -218,9 +207,6 @@ def solve_threshold(samples: Iterable[Sequence[float]], tau_easy: float, target_
 
     Of two equally near shares the smaller is taken, and of the thresholds that give it the largest, which is the next sample's
     decisive distance. It is at most 1, so that an output without a prediction never counts as right.
-
-    Raises:
-        UserError: there is no sample.
     """
     values = sorted(min(decisive(sample, tau_easy), 1.0) for sample in samples)
     if not values:
@@ -242,7 +228,6 @@ def write_filtered(
     """Write the remaining transitions to `out`, in order, and the distances of all transitions to `X.easy.jsonl` beside it.
 
     Args:
-        transitions: those of `rows`, in the same order.
         keep: the probability with which an easy transition stays. The draw depends only on the seed and the transition.
     """
     report = Report(threshold, tau_easy)
@@ -262,26 +247,14 @@ def write_filtered(
             if stays:
                 yield transition
 
-    with (
-        atomic(scores_path(out), check=lambda: check_scores(out)) as unfinished,
-        unfinished.open("w", encoding="utf-8") as scores,
-    ):
+    with atomic(check_scores(out), check=lambda: check_scores(out)) as unfinished, unfinished.open("w") as scores:
         write_transitions(remaining(scores), out)
     return report
 
 
-def scores_path(out: Path) -> Path:
-    """Return where the distances of all transitions go, for the output `out`."""
-    return out.with_name(f"{out.stem}.easy.jsonl")
-
-
 def check_scores(out: Path) -> Path:
-    """Refuse an output whose distances have no place. Returns where they go.
-
-    Raises:
-        UserError: another file is there, or it cannot be written.
-    """
-    path = scores_path(out)
+    """Refuse an output whose distances have no place. Returns where they go: `X.easy.jsonl` beside it."""
+    path = scores_beside(out)
     what, mend = "distances of an earlier run", "name another file with --out"
     check_derived(path, lambda path: holds(path, SCORES), what, mend)
     return path
@@ -301,13 +274,6 @@ def train_filter(
     """Train the filter model on transitions, into the folder `out`. Returns their number.
 
     A model that is already there, trained on the same data, is not trained again. The labels have no reasoning (RWML's WM-SFT).
-
-    Args:
-        model: the base model.
-        options: for `train_world_model`.
-
-    Raises:
-        UserError: no transition to train on, or the model in `out` was trained with other settings.
     """
     rows: list[dict[str, list[Message]]] = []
     for transition in transitions:

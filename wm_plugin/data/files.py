@@ -9,13 +9,15 @@ import math
 import stat
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import IO, Any, Literal
 
 import ijson
 
+from wm_plugin.data import parquet
 from wm_plugin.data.errors import RowError
 from wm_plugin.errors import UserError
 from wm_plugin.untrusted import LARGEST, LEVELS, deeper, loads
@@ -26,8 +28,8 @@ _EVENTS = 20_000  # of a document's parser, for the same purpose
 _ROWS = 20  # of an array, for the same purpose
 _BUFFER = 1 << 22  # bytes; ijson scans a long string from its start for every buffer
 _RAW = 1 << 10  # bytes of a very long line that are kept with its rejection
-# What ijson and the file raise on a broken document.
-BROKEN = (ijson.JSONError, UnicodeDecodeError, RecursionError, OSError, EOFError, zlib.error)
+_UNREADABLE = (OSError, EOFError, zlib.error)
+BROKEN = (*_UNREADABLE, ijson.JSONError, UnicodeDecodeError, RecursionError)  # what a broken document raises
 
 
 @dataclass(frozen=True)
@@ -60,11 +62,7 @@ class Record:
 
 
 def open_file(path: Path) -> IO[bytes]:
-    """Open a file for reading, behind its byte order mark; gzip is decompressed.
-
-    Raises:
-        UserError: the file does not exist or cannot be read.
-    """
+    """Open a file for reading, behind its byte order mark; gzip is decompressed."""
     try:
         kind = path.stat().st_mode
         if not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):  # a device need not end, a pipe is read only once
@@ -75,7 +73,7 @@ def open_file(path: Path) -> IO[bytes]:
         if opened.read(3) != b"\xef\xbb\xbf":
             opened.seek(0)
         return opened
-    except (OSError, EOFError, zlib.error) as error:
+    except _UNREADABLE as error:
         raise UserError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
 
 
@@ -86,48 +84,50 @@ def head(path: Path) -> Head:
         UserError: the file is empty, or neither JSON nor parquet.
     """
     if path.suffix == ".parquet":
-        samples = islice(_rows(path), _ROWS)  # the first of them may be too large
-        sample = next(samples, None)
-        if sample is None:
+        rows = list(islice(_rows(path), _ROWS))
+        if not rows:
             raise UserError(f"{path}: the file is empty")
-        return Head("parquet", next((record.value for record in chain([sample], samples) if record.value), {}))
+        return Head("parquet", next((row.value for row in rows if row.value), {}))  # the first may be too large
+    start, whole = _beginning(path)
+    text = start.lstrip(b" \t\r\n")
+    if not text:
+        raise UserError(f"{path}: the file is empty")
+    line, _, rest = text.partition(b"\n")
+    record, alone = _loads(line), not rest.strip()
+    if text[:1] == b"[":
+        if not alone and (later := _without_commas(path)):
+            return Head("lines", later)
+        first = _first(path) if alone or not isinstance(record, list) else None
+        later = _later(path) if first is None else None
+        return Head("lines", later) if later else Head("array", first)
+    if text[:1] != b"{":
+        if later := _later(path):
+            return Head("lines", later)
+        raise UserError(f"{path}: not JSON (it begins with {text[:20]!r}); known are .json, .jsonl, .traj and .parquet")
+    if isinstance(record, dict):
+        return Head("one", record) if alone else Head("lines", record or _later(path) or record)
+    keys, broken = _keys(path)
+    # the parser may not have come to the end of a long first line; if that is a row cut off, one of the next lines is whole
+    if (broken or len(line) > _EVENTS) and (later := _later(path, None if broken else _ROWS)):
+        return Head("lines", later)
+    document = _loads(text) if whole else None  # a small document is its own sample
+    return Head("document", document if isinstance(document, dict) else keys)
+
+
+def _beginning(path: Path) -> tuple[bytes, bool]:
+    """Return a file's beginning behind blank lines, with a whole line if there is one, and whether that is all of the file."""
     try:
         with open_file(path) as file:
             start = file.read(_HEAD)
             while start.isspace() and (more := file.read(_HEAD)):
                 start = more
             full = len(start) == _HEAD
-            if full and b"\n" not in start.lstrip():  # a line longer than _HEAD; one longer than LARGEST is a document
+            if full and b"\n" not in start.lstrip():  # a line longer than LARGEST is a document
                 start += file.readline(LARGEST)
                 start += file.read(_HEAD)
-    except (OSError, EOFError, zlib.error) as error:
+            return start, not full
+    except _UNREADABLE as error:
         raise UserError(f"{path}: {error}") from None
-    text = start.lstrip(b" \t\r\n")
-    if not text:
-        raise UserError(f"{path}: the file is empty")
-    line, _, rest = text.partition(b"\n")
-    if text[:1] == b"[":
-        if rest.strip() and (later := _without_commas(path)):
-            return Head("lines", later)
-        first = _first(path) if not isinstance(_loads(line), list) or not rest.strip() else None
-        if first is not None or not (later := _later(path)):
-            return Head("array", first)
-        return Head("lines", later)
-    if text[:1] != b"{":
-        if later := _later(path):
-            return Head("lines", later)
-        raise UserError(f"{path}: not JSON (it begins with {text[:20]!r}); known are .json, .jsonl, .traj and .parquet")
-    record = _loads(line)
-    if record == {} and rest.strip():
-        return Head("lines", _later(path) or record)
-    if isinstance(record, dict):
-        return Head("lines" if rest.strip() else "one", record)
-    keys, broken = _keys(path)
-    # the parser may not have come to the end of a long first line; if that is a row cut off, one of the next lines is whole
-    if (broken or len(line) > _EVENTS) and (later := _later(path, math.inf if broken else _ROWS)):
-        return Head("lines", later)
-    whole = _loads(text) if not full else None  # a small document is its own sample
-    return Head("document", whole if isinstance(whole, dict) else keys)
 
 
 def records(path: Path, head: Head) -> Iterator[Record]:
@@ -140,15 +140,8 @@ def records(path: Path, head: Head) -> Iterator[Record]:
 
 
 def _rows(path: Path) -> Iterator[Record]:
-    from wm_plugin.data import parquet
-
-    row = 0
-    try:
-        for value in parquet.rows(path):
-            yield Record(row, error=value) if isinstance(value, RowError) else Record(row, value)
-            row += 1
-    except RowError as error:
-        yield Record(row, error=error)
+    for number, value in enumerate(parquet.rows(path)):
+        yield Record(number, error=value) if isinstance(value, RowError) else Record(number, value)
 
 
 def ranges(path: Path, size: int) -> Iterator[tuple[int, int, int]]:
@@ -185,7 +178,7 @@ def whole(path: Path) -> Record:
     with open_file(path) as file:
         try:
             return parse(0, file.read(LARGEST + 1))
-        except (OSError, EOFError, zlib.error) as error:
+        except _UNREADABLE as error:
             return Record(0, error=_broken(error))
 
 
@@ -203,7 +196,7 @@ def lines(path: Path, start: int = 0, end: int | None = None, row: int = 0) -> I
                     row += 1
                 if left <= 0:
                     return
-        except (OSError, EOFError, zlib.error) as error:
+        except _UNREADABLE as error:
             yield Record(row, error=_broken(error))
 
 
@@ -288,36 +281,26 @@ def _loads(text: bytes) -> Any:
         return None
 
 
-def _later(path: Path, count: float = math.inf) -> dict[str, Any] | None:
+def _peek(path: Path) -> Iterator[bytes]:
+    """Yield a file's lines as far as they can be read; reading the records reports the error."""
+    with open_file(path) as file, suppress(*_UNREADABLE):
+        yield from (line for line, _ in _bounded(file))
+
+
+def _later(path: Path, count: int | None = None) -> dict[str, Any] | None:
     """Return the first object with keys that is a line, of so many, for files whose first line is broken or {}."""
-    with open_file(path) as file:
-        try:
-            for number, (line, _) in enumerate(_bounded(file)):
-                if number > count:
-                    break
-                if line[:1] == b"{" and isinstance(value := _loads(line), dict) and value:
-                    return value
-        except (OSError, EOFError, zlib.error):
-            pass  # reading the records reports the error
-    return None
+    values = (_loads(line) for line in islice(_peek(path), count) if line[:1] == b"{")
+    return next((value for value in values if isinstance(value, dict) and value), None)
 
 
 def _without_commas(path: Path) -> dict[str, Any] | None:
     """Return the last of the first rows, if most of them are lines and two follow each other without a comma: no array."""
-    plain = listed = 0
-    row = before = last = None
-    with open_file(path) as file:
-        try:
-            for line in islice((line.strip() for line, _ in _bounded(file) if not line.isspace()), 1, _ROWS + 1):
-                before, row = row, _loads(line) if line[:1] == b"{" else None
-                if isinstance(row, dict):
-                    plain += 1
-                    last = row if isinstance(before, dict) else last
-                else:
-                    listed += line[:1] == b"{" and line[-1:] == b"," and isinstance(_loads(line[:-1]), dict)
-        except (OSError, EOFError, zlib.error):
-            pass  # reading the records reports the error
-    return last if plain > listed else None
+    some = list(islice((line.strip() for line in _peek(path) if not line.isspace()), 1, _ROWS + 1))
+    rows = [_loads(line) if line[:1] == b"{" else None for line in some]
+    plain = sum(isinstance(row, dict) for row in rows)
+    listed = sum(line[:1] + line[-1:] == b"{," and isinstance(_loads(line[:-1]), dict) for line in some)
+    following = [row for before, row in pairwise(rows) if isinstance(before, dict) and isinstance(row, dict)]
+    return following[-1] if following and plain > listed else None
 
 
 def _first(path: Path) -> Any:

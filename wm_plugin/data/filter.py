@@ -73,11 +73,7 @@ METHODS: dict[str, tuple[str, ...]] = {"rwml": (), "word2world": NAMES, "agentwo
 
 
 def left_out(method: str) -> tuple[str, ...]:
-    """Return the filters that a method does without.
-
-    Raises:
-        UserError: there is no such method.
-    """
+    """Return the filters that a method does without."""
     if method not in METHODS:
         raise UserError(f"there are no filters for {method!r}{nearest(method, METHODS)}")
     return METHODS[method]

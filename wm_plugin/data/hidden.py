@@ -41,11 +41,7 @@ def parts(shown: Shown) -> frozenset[str]:
 
 
 def parse_parts(value: Any, field: str = "--hidden") -> Shown:
-    """Parse what a flag or a config says of the parts: names with commas between them, or a list of names; `all`, or `none`.
-
-    Raises:
-        UserError: an unknown name, or `all` or `none` beside others; the message begins with `field`.
-    """
+    """Parse what a flag or a config says of the parts: names with commas between them, or a list of names; `all`, or `none`."""
     if isinstance(value, str):
         names = [name.strip() for name in value.split(",") if name.strip()]
     elif isinstance(value, Sequence) and all(isinstance(name, str) for name in value):

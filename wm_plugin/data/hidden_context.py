@@ -15,6 +15,7 @@ from string import Template
 from typing import Any
 
 from wm_plugin.client.answers import Answers
+from wm_plugin.data.errors import RowError
 from wm_plugin.data.hidden import HIDDEN
 from wm_plugin.data.render import write_context, write_history
 from wm_plugin.data.schema import Trajectory
@@ -37,22 +38,13 @@ _INSTRUCTION = (
 )
 
 
-class Refused(ValueError):
-    """An answer holds no context. `kind` is the reason that is counted."""
-
-    def __init__(self, kind: str, why: str) -> None:
-        super().__init__(why)
-        self.kind = kind
+class Refused(RowError):
+    """An answer holds no context."""
 
 
 @dataclass
 class Report:
-    """Counts of trajectories.
-
-    Attributes:
-        filled: those that got a context. complete: those that had all of it, which were not asked about.
-        failed: the others, by reason; they stay as they are.
-    """
+    """Counts of trajectories: those that got a context, those that had all of it, and the others by reason."""
 
     trajectories: int = 0
     filled: int = 0
@@ -69,11 +61,6 @@ def with_contexts(
     """Yield the trajectories, in order, with the hidden context that a model writes. What a context has already stays.
 
     An answer that cannot be read is answered with the reason, and asked for once more.
-
-    Args:
-        answers: of the model.
-        report: counts, updated with every trajectory.
-        tags: `TAGS`, or `WITH_INSTRUCTION`.
     """
     rest = iter(trajectories)
     with answers:
@@ -119,24 +106,20 @@ def question(trajectory: Trajectory, tags: Mapping[str, str] = TAGS) -> list[Mes
 
 
 def read_context(text: str, tags: Mapping[str, str] = TAGS) -> dict[str, str]:
-    """Read the fields of a context from an answer. Any text is accepted, in time linear in its length.
-
-    Raises:
-        Refused: a part is missing, too long, or holds marks of chat templates or invisible characters; or the summary is empty.
-    """
+    """Read the fields of a context from an answer. Any text is accepted, in time linear in its length."""
     fields: dict[str, str] = {}
     marks = [mark for tag in tags for mark in (f"<{tag}>", f"</{tag}>")]
     for tag, name in tags.items():
         found = extract(text, tag).prediction
         if found is None or f"</{tag}>" not in text or any(mark in found for mark in marks):
-            raise Refused("no context", f"<{tag}> was missing, or not closed before another part")
+            raise Refused(f"<{tag}> was missing, or not closed before another part", "no context")
         if len(found) > LONGEST:
-            raise Refused("part too long", f"{tag} had more than {LONGEST:,} characters")
+            raise Refused(f"{tag} had more than {LONGEST:,} characters", "part too long")
         if neutral(found)[0] != found:
-            raise Refused("marks", f"{tag} had marks of chat templates or thoughts, or characters that cannot be seen")
+            raise Refused(f"{tag} had marks of chat templates or thoughts, or characters that cannot be seen", "marks")
         fields[name] = "" if found.lower() in _NONE else found
     if not fields[TAGS["summary"]]:
-        raise Refused("no summary", "the summary was empty")
+        raise Refused("the summary was empty", "no summary")
     return fields
 
 
@@ -149,7 +132,7 @@ def _asked_twice(
         for (place, messages), answer in zip(asked.items(), answers(asked.values()), strict=True):
             try:
                 if answer.failure or answer.cut:
-                    raise Refused(answer.trouble, "it was cut")
+                    raise Refused("it was cut", answer.trouble)
                 read[place] = read_context(answer.text, tags)
             except Refused as error:
                 if last or answer.failure:

@@ -75,11 +75,7 @@ def save(folder: str | Path, tools: Mapping[str, Schemas], rewards: Mapping[str,
 
 
 def beside(path: Path) -> Declared:
-    """Read the file in the folder of a dump, if there is one.
-
-    Raises:
-        UserError: the file holds something else.
-    """
+    """Read the file in the folder of a dump, if there is one."""
     file = path.parent / FILE
     if not file.is_file():
         return Declared()

@@ -23,15 +23,15 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from wm_plugin.data.columns import reward_columns
 from wm_plugin.data.constructions import documents, imitation, rft
-from wm_plugin.data.contexts import Contexts
+from wm_plugin.data.contexts import Contexts, Item
 from wm_plugin.data.errors import RowError
 from wm_plugin.data.failures import DOMAINS, domain_of
 from wm_plugin.data.hidden import Shown
 from wm_plugin.data.host_dumps import Lacking
 from wm_plugin.data.prompts import Prompts, dialogue, load, observed, render, target
 from wm_plugin.data.readers import read
+from wm_plugin.data.render import reward_columns
 from wm_plugin.data.sample import Sample
 from wm_plugin.data.schema import Trajectory, Transition
 from wm_plugin.data.transitions import expand, holds_transitions, identity, one_each, read_transitions
@@ -59,7 +59,6 @@ class Kind(Options):
     name: ClassVar[str]
     form: ClassVar[Form] = "sft"
     of: ClassVar[Literal["transitions", "dialogues", "turns"]] = "turns"  # turns: the agent's own
-    prompted: ClassVar[bool] = False  # whether samples are made with prompts
 
     seed: int = option("Seed of all draws; each depends only on it, the trajectory's identity and the turn.", default=0)
 
@@ -104,7 +103,6 @@ class Rft(Kind):
 class Prompted(Kind):
     """A kind whose samples are made with prompts."""
 
-    prompted = True
     family: ClassVar[str | None] = None  # the default family; None if the user must name one
     world_context_shown: ClassVar[Shown] = False  # what of the state is shown, unless the user decides
 
@@ -125,16 +123,16 @@ class Prompted(Kind):
         return self.world_context_shown if self.world_context is None else self.world_context
 
     def load_prompts(self) -> Prompts:
-        """Load the family of prompts.
-
-        Raises:
-            UserError: there is no such family, or the kind needs a name.
-        """
+        """Load the family of prompts."""
         if (name := self.prompts or self.family) is None:
             raise UserError(
                 f"{self.name} needs prompts: name a domain (mcp, search, terminal, swe, android, web, os) or a path"
             )
         return load(name)
+
+    def filled(self, items: Iterable[Item]) -> Iterable[Item]:
+        """Fill the contexts of trajectories or transitions by hand, if there are such contexts."""
+        return items if self.contexts is None else self.contexts.fill_all(items)
 
 
 class Word2World(Prompted):
@@ -150,9 +148,7 @@ class Word2World(Prompted):
 
     def samples(self, source: str | Path, exclusions: Exclusions) -> Iterator[Sample]:
         prompts = self.load_prompts()
-        trajectories = self._trajectories(source, exclusions, prompts.domain)
-        if self.contexts is not None:
-            trajectories = self.contexts.fill_all(trajectories)
+        trajectories = self.filled(self._trajectories(source, exclusions, prompts.domain))
         return self._dialogues(trajectories, prompts, exclusions)
 
     def _dialogues(
@@ -222,14 +218,9 @@ class Rwml(Prompted):
             read = one_each(source, self.seed) if self.turns == "one" else read_transitions(source)
             transitions: Iterable[Transition] = exclusions.lacking(read)
         else:
-            trajectories = self._read(source, exclusions, self._asked_as(prompts))
+            trajectories = self._read(source, exclusions, prompts.domain or getattr(self, "domain", None) or "")
             transitions = expand(trajectories, turns=self.turns, history=self.history, seed=self.seed)
-        if self.contexts is not None:
-            transitions = self.contexts.fill_all(transitions)
-        return self._questions(transitions, prompts, exclusions)
-
-    def _asked_as(self, prompts: Prompts) -> str:
-        return prompts.domain
+        return self._questions(self.filled(transitions), prompts, exclusions)
 
     def _columns(self, transition: Transition, prompts: Prompts) -> dict[str, Any]:
         """Return the columns that rewards read."""
@@ -297,9 +288,6 @@ class AgentWorld(Rwml):
         "The domain of the judge's guidance, where prompts of a file do not say it.", default=None
     )
 
-    def _asked_as(self, prompts: Prompts) -> str:
-        return prompts.domain or self.domain or ""
-
     def _columns(self, transition: Transition, prompts: Prompts) -> dict[str, Any]:
         domain = prompts.domain if self.domain is None else self.domain
         return super()._columns(transition, prompts) | reward_columns(transition, domain)
@@ -307,39 +295,19 @@ class AgentWorld(Rwml):
 
 _MODELS: tuple[type[Kind], ...] = (RwmlSft, Rwml, Word2World, AgentWorldSft, AgentWorld, Cpt, Imitation, Rft)
 KINDS = {model.name: model for model in _MODELS}
-_NO_WORLD_CONTEXT = "{kind} is what the agent saw, which has no world context: leave it out"
-_TAKES_ALL = "{kind} takes every trajectory: a threshold and a number a task are for rft"
-# Why a kind refuses an option.
-_REFUSED = {
-    "prompts": "{kind} has no prompts: leave them out",
-    "history": "{kind} has no history: leave it out",
-    "turn_information": "{kind} has no turn information: leave it out",
-    "world_context": _NO_WORLD_CONTEXT,
-    "contexts": _NO_WORLD_CONTEXT,
-    "corpora": "{kind} has no corpora, only cpt has: leave them out",
-    "domain": "{kind} has no judge that asks for a domain: leave it out",
-    "threshold": _TAKES_ALL,
-    "per_task": _TAKES_ALL,
-}
 
 
 def kind_of(name: str, **options: Any) -> Kind:
-    """Make a kind with its options. What is None, an empty list or a flag that is off counts as not given.
-
-    Raises:
-        UserError: there is no such kind, or it does not have an option that is given.
-    """
+    """Make a kind with its options. What is None, an empty list or a flag that is off counts as not given."""
     if name not in KINDS:
         raise UserError(f"there is no kind {name!r}{nearest(name, KINDS)}")
     model = KINDS[name]
     given = {key: value for key, value in options.items() if value not in (None, (), [])}
     if not given.get("turn_information"):
         given.pop("turn_information", None)
-    for key, refused in _REFUSED.items():
-        if key in given and key not in model.model_fields:
-            if key == "turn_information" and model.form == "rl":
-                refused = "{kind} has a reward and no loss on tokens: leave turn information out"
-            raise UserError(refused.format(kind=name))
+    for key in sorted(given.keys() - model.model_fields.keys()):
+        if having := [other.name for other in _MODELS if key in other.model_fields]:
+            raise UserError(f"{name} has no option {key}, which is for {', '.join(having)}: leave it out")
     return model(**given)
 
 
@@ -349,9 +317,7 @@ def samples(
     """Make the samples of a file.
 
     Args:
-        source: trajectories in any format that `read` knows, or transitions for kinds that are made of these.
         kind: one of `KINDS`, whose fields are the `options`; or a kind with its options.
-        exclusions: counts, updated with every sample.
 
     Raises:
         UserError: an option that the kind does not have, or a row that cannot be read.

@@ -12,12 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from wm_plugin.data.errors import RowError
-from wm_plugin.data.json_values import DEEPEST, too_deep
 from wm_plugin.data.schema import Action, Actor, Fields
 from wm_plugin.data.thoughts import joined, split
 from wm_plugin.errors import shown
 from wm_plugin.tokens.message import Message
-from wm_plugin.untrusted import loads
+from wm_plugin.untrusted import DEEPEST, deeper, loads
 
 _ACTORS: dict[str, Actor] = {"user": "user", "assistant": "agent"}  # the requestors of τ²-bench
 _THOUGHTS = ("reasoning_content", "reasoning", "thought")  # in order of preference
@@ -33,14 +32,7 @@ _READ["function"] = _READ["tool"]
 
 
 class Conversation:
-    """A conversation's messages as a context and turns.
-
-    Args:
-        messages: the conversation from its start; more can follow with `add`.
-
-    Raises:
-        RowError: see `add`.
-    """
+    """A conversation's messages as a context and turns."""
 
     def __init__(self, messages: Iterable[Any] = ()) -> None:
         self.system: list[str] = []
@@ -65,11 +57,7 @@ class Conversation:
         return "\n\n".join(self.opening)
 
     def add(self, message: Any, number: int) -> None:
-        """Add the next message of the conversation.
-
-        Raises:
-            RowError: it is not a message, or a result that answers no call. The error names the message by its `number`.
-        """
+        """Add the next message of the conversation."""
         if not isinstance(message, dict):
             raise RowError(f"message {number} is {type(message).__name__}, not an object")
         role = message.get("role")
@@ -232,7 +220,7 @@ def arguments_of(value: Any) -> Any:
         arguments = loads(value)
     except ValueError:
         return value
-    return value if len(value) > DEEPEST and too_deep(arguments) else arguments
+    return value if len(value) > DEEPEST and deeper(arguments) else arguments
 
 
 def flag_of(value: Any) -> bool | None:
@@ -243,14 +231,7 @@ def flag_of(value: Any) -> bool | None:
 
 
 def action_of(message: Mapping[str, Any], number: int = 1) -> Action:
-    """Read the action of a message.
-
-    Args:
-        number: the message's number, for the error.
-
-    Raises:
-        RowError: its calls are not a list of named calls.
-    """
+    """Read the action of a message."""
     return Action.model_validate(_action(message, number))
 
 

@@ -27,7 +27,6 @@ from wm_plugin.data.write import SUFFIXES, write
 from wm_plugin.errors import UserError, shown
 
 MAX_LISTED_NAMES = 40  # columns in an error, and characters of one
-_Drawn = tuple[str, int, Any]  # its rank, its place in the file, and itself
 
 
 @dataclass
@@ -50,13 +49,8 @@ class Report:
     repeated: int = 0
 
     def as_dict(self) -> dict[str, Any]:
-        return {
-            "what": self.what,
-            "parts": [asdict(part) for part in self.parts],
-            "drawn": sum(part.drawn for part in self.parts),
-            "synthetic": sum(part.synthetic for part in self.parts),
-            "repeated": self.repeated,
-        }
+        totals = {name: sum(getattr(part, name) for part in self.parts) for name in ("drawn", "synthetic")}
+        return {"what": self.what, "parts": [asdict(part) for part in self.parts], **totals, "repeated": self.repeated}
 
 
 def mix(
@@ -72,11 +66,6 @@ def mix(
     Args:
         sources: files of trajectories, as `write` writes them, or files of rows to train on.
         counts: how many of each; None draws all.
-        successful: draw successful trajectories alone.
-        seed: of the draw, and of the order.
-
-    Raises:
-        UserError: a file cannot be read or has too few; trajectories and rows, or rows of other columns, are mixed.
     """
     out = Path(out)
     check_out(out, SUFFIXES)
@@ -95,35 +84,35 @@ def mix(
         raise UserError("rows do not say whether they are of a success: mix trajectories, then build rows of them")
     drawn: list[tuple[str, Any]] = []
     names: Counter[str] = Counter()
-    columns: list[set[str]] = []  # that any row of each source has
+    columns: dict[tuple[str, ...], str] = {}  # that any row of a source has
     for number, (source, count) in enumerate(zip(sources, counts, strict=True)):
-        part = Part(str(source))
+        part, found = Part(str(source)), set[str]()
         report.parts.append(part)
-        columns.append(set())
-        chosen = _draw(_read(Path(source), report.what, successful, part, columns[-1]), count, seed)
+        chosen = _draw(_read(Path(source), report.what, successful, part, found), count, seed)
+        columns[tuple(sorted(found))] = part.source
         if count is not None and len(chosen) < count:
             which = f"{len(chosen)} of its {part.there} are successful" if successful else f"there are {len(chosen)}"
             mend = "write a smaller count" if chosen else "leave out --successful, or the file"
             raise UserError(f"{source}: {count} {report.what} are asked for, and {which}; {mend}")
         part.drawn = len(chosen)
         part.synthetic = sum(isinstance(one, Trajectory) and bool(one.metadata.get("synthetic")) for *_, one in chosen)
-        for rank, _, one in chosen:
-            names[rank] += 1
-            drawn.append((_rank(f"order/{seed}", f"{rank}/{number}"), one))
-    _check_columns(sources, columns)
+        names.update(rank for rank, _, _ in chosen)
+        drawn += [(_rank(f"order/{seed}", f"{rank}/{number}"), one) for rank, _, one in chosen]
+    if len(columns) > 1:  # readers put null where a row lacks one, and a trainer would take such rows for others
+        listed = "; ".join(f"{source} has {_listed(found)}" for found, source in columns.items())
+        raise UserError(f"rows of other columns do not mix: {listed}. Build both for one host, with --tokenizer")
     report.repeated = sum(count - 1 for count in names.values())
-    drawn.sort(key=lambda entry: entry[0])
     if not drawn:
-        found = ", ".join(f"{part.source} has {part.there}" for part in report.parts)
+        there = ", ".join(f"{part.source} has {part.there}" for part in report.parts)
+        what = "successful trajectory is" if successful else f"{report.what} are"
         raise UserError(
-            f"no successful trajectory is left to write: {found}, none with success; leave out --successful"
-            if successful
-            else f"no {report.what} are left to write: {found}"
+            f"no {what} left to write: {there}" + (", none with success; leave out --successful" if successful else "")
         )
+    mixed = (one for _, one in sorted(drawn, key=itemgetter(0)))
     if report.what == "rows":
-        write_rows((one for _, one in drawn), out)
+        write_rows(mixed, out)
     else:
-        write((one for _, one in drawn), out, strict=True)
+        write(mixed, out, strict=True)
     return report
 
 
@@ -134,22 +123,12 @@ def _form(path: Path) -> str:
     return "trajectories" if own.matches(files.head(path)) else "rows"
 
 
-def _check_columns(sources: Sequence[str | Path], columns: Sequence[set[str]]) -> None:
-    """Refuse rows of other columns: readers put null where a row lacks one, and a trainer would take such rows for others."""
-    kinds = {tuple(sorted(names)): str(source) for source, names in zip(sources, columns, strict=True)}
-    if len(kinds) > 1:
-        listed = "; ".join(f"{source} has {_listed(names)}" for names, source in kinds.items())
-        raise UserError(f"rows of other columns do not mix: {listed}. Build both for one host, with --tokenizer")
-
-
 def _read(path: Path, what: str, successful: bool, part: Part, columns: set[str]) -> Iterator[tuple[str, Any]]:
     """Yield everything in a file that may be drawn, each with its identity. The names of rows' columns are added to `columns`."""
     if what == "rows":
         for record in files.records(path, files.head(path)):
-            if record.error is not None:
-                raise UserError(f"{path}, row {record.row}: {record.error}")
             if not isinstance(record.value, Mapping):
-                raise UserError(f"{path}, row {record.row}: no object with columns")
+                raise UserError(f"{path}, row {record.row}: {record.error or 'no object with columns'}")
             part.there += 1
             columns.update(record.value)
             yield json.dumps(record.value, sort_keys=True, default=str), record.value
@@ -162,11 +141,11 @@ def _read(path: Path, what: str, successful: bool, part: Part, columns: set[str]
             yield identity(trajectory), trajectory
 
 
-def _draw(entries: Iterable[tuple[str, Any]], count: int | None, seed: int) -> list[_Drawn]:
-    """Draw the `count` entries of the lowest ranks. Those of one identity are told apart by their order."""
+def _draw(entries: Iterable[tuple[str, Any]], count: int | None, seed: int) -> list[tuple[str, int, Any]]:
+    """Draw the `count` entries of the lowest ranks: (rank, place in the file, entry). The order tells equal ones apart."""
     seen: Counter[str] = Counter()
 
-    def ranked() -> Iterator[_Drawn]:
+    def ranked() -> Iterator[tuple[str, int, Any]]:
         for place, (name, entry) in enumerate(entries):
             digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()
             yield _rank(seed, f"{digest}/{seen[digest]}"), place, entry

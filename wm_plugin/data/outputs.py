@@ -13,57 +13,51 @@ from typing import Any
 
 from wm_plugin.errors import UserError, shown
 
-PREFIX = ".wm-"  # of the names of unfinished files
+PREFIX = ".wm-"  # of the folders of unfinished files
 _SUFFIX = ".unfinished"
 
 
 def check_out(path: Path, suffixes: Sequence[str] = ()) -> None:
-    """Refuse an output that cannot be written, before hours of work.
-
-    Raises:
-        UserError: the name does not end in one of `suffixes`, its folder cannot be made or written to, or a folder, a device or
-            a write-protected file is there.
-    """
+    """Refuse an output that cannot be written, before hours of work."""
     if suffixes and path.suffix not in suffixes:
         raise UserError(f"{path}: write a name that ends in {' or '.join(suffixes)}")
     try:
-        folder = path.parent
-        if not folder.is_dir():  # it is made when the writing begins
-            above = next(place for place in folder.absolute().parents if os.path.lexists(place))
-            if os.path.lexists(folder) or not above.is_dir():
-                inside = folder if os.path.lexists(folder) else above
-                raise UserError(f"{path}: {inside} is no folder, so nothing can be written into it")
-            if not _may_write(above):
-                raise UserError(f"{path}: cannot be written (no folder may be made in {above})")
-            return
-        place = os.path.realpath(folder)
-        if place == "/dev" or f"{place}/".startswith("/proc/"):  # the finished file would take the device's place
-            raise UserError(f"{path}: names of devices and of open files cannot be written to; name a file")
-        if not _may_write(folder):
-            raise UserError(f"{path}: cannot be written (nothing may be written to its folder)")
-        if path.exists() and not path.is_file():
-            kind = "a folder" if path.is_dir() else "no regular file"
-            raise UserError(f"{path}: is {kind}; name a file")
-        if path.exists() and not _may_write(path):
-            raise UserError(f"{path}: is there, and may not be written over; name another file")
-    except UserError:
-        raise
+        problem = _problem(path)
     except (OSError, ValueError) as error:  # a name too long, or with a NUL
-        raise UserError(f"{path}: cannot be written ({getattr(error, 'strerror', None) or error})") from None
+        problem = f"cannot be written ({_reason(error)})"
+    if problem:
+        raise UserError(f"{path}: {problem}")
+
+
+def _problem(path: Path) -> str:
+    folder = path.parent
+    if not folder.is_dir():  # it is made when the writing begins
+        there = next(place for place in (folder, *folder.absolute().parents) if os.path.lexists(place))
+        if not there.is_dir():
+            return f"{there} is no folder, so nothing can be written into it"
+        return "" if _may_write(there) else f"cannot be written (no folder may be made in {there})"
+    place = os.path.realpath(folder)
+    if place == "/dev" or f"{place}/".startswith("/proc/"):  # the finished file would take the device's place
+        return "names of devices and of open files cannot be written to; name a file"
+    if not _may_write(folder):
+        return "cannot be written (nothing may be written to its folder)"
+    if path.exists() and not path.is_file():
+        return f"is {'a folder' if path.is_dir() else 'no regular file'}; name a file"
+    return "is there, and may not be written over; name another file" if path.exists() and not _may_write(path) else ""
+
+
+def _may_write(path: Path) -> bool:
+    return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
+
+
+def _reason(error: Exception) -> Any:
+    return getattr(error, "strerror", None) or error
 
 
 def check_derived(path: Path, ours: Callable[[Path], bool], what: str, mend: str) -> None:
-    """Refuse an output that the user did not name, but that follows from a name of theirs, if something of theirs is there.
+    """Refuse an output whose name follows from another one, if the user has something there.
 
-    What an earlier run wrote there may be written over, and so may an empty file.
-
-    Args:
-        ours: whether a file is one that a run wrote, by its content.
-        what: what a run writes there, for the error.
-        mend: what the user can do.
-
-    Raises:
-        UserError: a link or another file is there, or it cannot be written.
+    What an earlier run wrote may be written over, and so may an empty file.
     """
     check_out(path)
     if path.is_symlink():
@@ -73,29 +67,20 @@ def check_derived(path: Path, ours: Callable[[Path], bool], what: str, mend: str
 
 
 def check_folder(path: Path) -> None:
-    """Refuse a file where a folder is meant.
-
-    Raises:
-        UserError: a file is there, or one is in the folder's way.
-    """
+    """Refuse a file where a folder is meant."""
     there_is = next((place for place in (path, *path.absolute().parents) if os.path.lexists(place)), path)
     if not there_is.is_dir():
         raise UserError(f"{path}: {'is' if there_is == path else f'{there_is} is'} a file; name a folder")
 
 
 def check_new_folder(path: Path, name: str) -> None:
-    """Refuse a folder with something in it, which would be written over or taken for a part of this run.
-
-    Raises:
-        UserError: the setting `name` has a file, a link, or a folder that is not empty.
-    """
+    """Refuse a folder that is not empty: its files would be written over or taken for a part of this run."""
     try:
         left = [entry for entry in os.listdir(path) if not entry.startswith(PREFIX)]  # these a killed run left
     except FileNotFoundError:
         left = [path.name] if path.is_symlink() else []
     except (OSError, ValueError) as error:  # a file, or no name of a folder
-        reason = getattr(error, "strerror", None) or error
-        raise UserError(f"{name}: {path} cannot be used ({reason}); name a new folder") from None
+        raise UserError(f"{name}: {path} cannot be used ({_reason(error)}); name a new folder") from None
     if left:
         raise UserError(f"{name}: {path} is not empty ({shown(left[0])} is there); name a new folder")
 
@@ -106,9 +91,6 @@ def check_apart(inputs: Iterable[str | Path | None], outs: Mapping[str, Path]) -
     Args:
         inputs: files, and folders of files, such as a tokenizer's. None and names that are no files are skipped.
         outs: the files to be written, by the setting that the error names.
-
-    Raises:
-        UserError: two of them are one file, or it cannot be told where an output lies.
     """
     places: dict[object, str] = {}
     for source in inputs:
@@ -120,12 +102,21 @@ def check_apart(inputs: Iterable[str | Path | None], outs: Mapping[str, Path]) -
         try:
             keys = _identities(out)
         except (OSError, ValueError) as error:  # the current folder is gone
-            reason = getattr(error, "strerror", None) or error
-            raise UserError(f"{name}: cannot tell where {out} lies ({reason}); write a whole path") from None
+            raise UserError(f"{name}: cannot tell where {out} lies ({_reason(error)}); write a whole path") from None
         for key in keys:
             if key in places:
                 raise UserError(f"{name}: {out} is {places[key]}; name another file")
         places |= dict.fromkeys(keys, name)
+
+
+def _identities(path: Path) -> list[object]:
+    """Return what two names of one file have in common: the path without links, and a regular file's number."""
+    identities: list[object] = [os.path.realpath(path)]
+    with suppress(OSError):
+        status = path.stat()
+        if stat.S_ISREG(status.st_mode):  # several outputs may be written to one device
+            identities.append((status.st_dev, status.st_ino))
+    return identities
 
 
 def files_in(settings: Any) -> Iterator[str]:
@@ -141,41 +132,19 @@ def files_in(settings: Any) -> Iterator[str]:
                 yield settings
 
 
-def _may_write(path: Path) -> bool:
-    return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
-
-
-def _identities(path: Path) -> list[object]:
-    """Return what two names of one file have in common: the path without links, and the file's number if it is there.
-
-    Raises:
-        OSError, ValueError: it is not a file's name, or the current folder is gone.
-    """
-    identities: list[object] = [os.path.realpath(path)]
-    try:
-        status = path.stat()
-    except OSError:
-        return identities
-    # several outputs may be written to one device
-    return [*identities, (status.st_dev, status.st_ino)] if stat.S_ISREG(status.st_mode) else []
-
-
 @contextmanager
 def atomic(
     path: Path, keep: Callable[[], bool] = lambda: True, check: Callable[[], object] = lambda: None
 ) -> Iterator[Path]:
     """Give a temporary name to write under. It becomes `path` at the end, unless something failed.
 
-    The file is locked while it is written: the next run removes the unlocked files that a killed one left.
-
     Args:
         keep: called at the end; if it returns False, no file is kept.
         check: called before the file takes the place of another, hours after the first check; raises where that one must stay.
-
-    Raises:
-        UserError: the place cannot be written to.
     """
-    with _unfinished(path, folder=False) as unfinished:
+    with work_folder(path) as folder:
+        unfinished = folder / "file"
+        unfinished.touch()
         yield unfinished
         if keep():
             check()
@@ -185,74 +154,52 @@ def atomic(
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
     """As `atomic`, for a folder that does not exist."""
-    with _unfinished(path, folder=True) as unfinished:
-        unfinished.chmod(0o777 & ~_mask())
+    with work_folder(path) as folder:
+        unfinished = folder / "folder"
+        unfinished.mkdir()
         yield unfinished
         os.replace(unfinished, path)
 
 
 @contextmanager
 def work_folder(path: Path) -> Iterator[Path]:
-    """Make a new folder beside `path` for this user alone, and remove it at the end."""
-    with _unfinished(path, folder=True) as unfinished:
-        yield unfinished
+    """Make a new folder beside `path` for this user alone, and remove it at the end.
+
+    It is locked meanwhile: the next run removes the unlocked folders that a killed one left.
+    """
+    prefix = f"{PREFIX}{hashlib.sha256(os.fsencode(path.name)).hexdigest()[:16]}-"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for left in path.parent.glob(f"{prefix}*{_SUFFIX}"):
+            _remove_left(left)
+        folder = Path(tempfile.mkdtemp(_SUFFIX, prefix, path.parent))
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written ({error.strerror})") from None
+    try:
+        with suppress(OSError):  # the file system has no locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(descriptor)
+
+
+def _remove_left(folder: Path) -> None:
+    """Remove a folder unless a run has it locked."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        return  # a link, a file, or another user's
+    try:
+        with suppress(OSError):  # another process has it, or the file system has no locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os.close(descriptor)
 
 
 def write_text(path: Path, text: str) -> None:
     """Write a text, completely or not at all. Half surrogate pairs, which decoded tokens may hold, become question marks."""
     with atomic(path) as unfinished:
         unfinished.write_text(text, encoding="utf-8", errors="replace")
-
-
-@contextmanager
-def _unfinished(path: Path, folder: bool) -> Iterator[Path]:
-    prefix = f"{PREFIX}{hashlib.sha256(os.fsencode(path.name)).hexdigest()[:16]}-"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        for left in path.parent.glob(f"{prefix}*{_SUFFIX}"):
-            _remove_left(left)
-        if folder:
-            made = Path(tempfile.mkdtemp(_SUFFIX, prefix, path.parent))
-            descriptor = os.open(made, os.O_RDONLY)
-        else:
-            descriptor, name = tempfile.mkstemp(_SUFFIX, prefix, path.parent)
-            made = Path(name)
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written ({error.strerror})") from None
-    try:
-        with suppress(OSError):  # the file system has no locks
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        if not folder:
-            made.chmod(0o666 & ~_mask())  # as `open` makes it
-        yield made
-    finally:
-        _remove(made)
-        os.close(descriptor)
-
-
-def _mask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
-def _remove_left(path: Path) -> None:
-    """Remove an unfinished file or folder unless a run has it locked."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-    except OSError:
-        return  # a link, or another user's
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        _remove(path)
-    except OSError:
-        pass  # another process has it, or the file system has no locks
-    finally:
-        os.close(descriptor)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)

@@ -12,8 +12,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import closing, suppress
-from multiprocessing.connection import Connection
+from contextlib import closing
 from pathlib import Path
 
 from wm_plugin.data.outputs import work_folder
@@ -38,16 +37,7 @@ def convert(
     complete: Complete | None = None,
     watch: Callable[[Iterator[Shard]], Iterator[Shard]] = iter,
 ) -> Counts:
-    """Convert all sources as `write` does, in `workers` processes.
-
-    Args:
-        size: approximate bytes of a range of lines.
-        complete: as in `read_rows`; picklable.
-        watch: passes finished parts through in order, for a progress bar.
-
-    Raises:
-        UserError: as `read_rows` and `write`; or a process died.
-    """
+    """Convert all sources as `write` does, in `workers` processes."""
     counts, sources = Counts(), list(sources)
     source_parts = (part for source in sources for part in parts(source, format, size=size))
     with (
@@ -80,9 +70,8 @@ def convert(
 def _shards(
     source_parts: Iterator[Part], folder: Path, workers: int, strict: bool, complete: Complete | None
 ) -> Generator[Shard, None, None]:
-    theirs, ours = multiprocessing.Pipe(duplex=False)
     with uninterrupted():
-        pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _end_with, (theirs,))
+        pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _end_with_parent)
     running: deque[Future[Shard]] = deque()
     try:
         for number, part in enumerate(source_parts):
@@ -92,21 +81,19 @@ def _shards(
                 yield running.popleft().result()
         while running:
             yield running.popleft().result()
-        pool.shutdown()
     except BrokenProcessPool:
         raise UserError("a process died, perhaps of too little memory; write a smaller number of workers") from None
     finally:
-        ours.close()  # what still runs ends now
         pool.shutdown(cancel_futures=True)
-        theirs.close()
 
 
-def _end_with(parent: Connection) -> None:
-    """End this process when the parent closes its end of a pipe, or is killed."""
+def _end_with_parent() -> None:
+    """End this process when its parent is killed."""
+    parent = multiprocessing.parent_process()
 
     def wait() -> None:
-        with suppress(EOFError, OSError):
-            parent.recv()
+        if parent is not None:
+            parent.join()
         os._exit(1)
 
     threading.Thread(target=wait, daemon=True).start()

@@ -1,7 +1,6 @@
 """Parquet files as streams of JSON records. A row is an object with the columns as its keys."""
 
 from collections.abc import Container, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,128 +13,61 @@ _BUFFER = 1 << 16  # bytes of a column that are read ahead
 
 
 def rows(path: Path, columns: Container[str] | None = None) -> Iterator[dict[str, Any] | RowError]:
-    """Yield the rows of a file without nulls, and an error in place of a row that is too large.
-
-    Args:
-        columns: the columns to read; None reads all.
+    """Yield the rows of a file without nulls, and an error in place of a row that cannot be read.
 
     Raises:
-        UserError, RowError: as `tables`.
+        UserError: as `tables`.
     """
-    pyarrow, _ = pyarrow_modules()
     for table in tables(path, columns):
-        if isinstance(table, RowError):
-            yield table
-        else:
-            with _breaking_off(pyarrow):
-                values = [_without_nulls(value) for value in _objects(table, pyarrow)]
-            yield from values
+        yield from [table] if isinstance(table, RowError) else _objects(table)
 
 
 def tables(path: Path, columns: Container[str] | None = None) -> Iterator[Any]:
-    """Yield the rows of a file as pyarrow tables of a few rows each, and a `RowError` in place of a row that is too large.
+    """Yield the rows of a file as pyarrow tables of a few rows each.
 
-    Every Parquet file that somebody else wrote is read here.
-
-    Args:
-        columns: the columns to read; None reads all.
+    A row that is too large becomes a `RowError`, and so does all that follows where the file is broken. Every Parquet file that
+    somebody else wrote is read here.
 
     Raises:
-        UserError: it is not a parquet file, or the names of its columns are not UTF-8 or not unique.
-        RowError: the file is broken from this row on.
+        UserError: it is not a parquet file, or the names of its columns are not unique.
     """
     pyarrow, parquet = pyarrow_modules()
+    broken = (OSError, ValueError, MemoryError, pyarrow.ArrowException)
     try:
         file = parquet.ParquetFile(path, pre_buffer=False, buffer_size=_BUFFER)
-        fields = list(file.schema_arrow)
-        doubled = _doubled(fields)
-    except UnicodeDecodeError:
-        raise UserError(f"{path}: the name of a column is not UTF-8; rename it") from None
-    except (OSError, ValueError, MemoryError, pyarrow.ArrowException) as error:
+        names = file.schema_arrow.names
+    except broken as error:
         raise UserError(f"{path}: cannot be read as parquet ({_line(error)})") from None
     with file:
-        if doubled is not None:
-            raise UserError(f"{path}: two columns are named {shown(doubled)}; rename one of them")
-        names = [field.name for field in fields if columns is None or field.name in columns]
-        with _breaking_off(pyarrow):
+        if doubled := [name for name in names if names.count(name) > 1]:
+            raise UserError(f"{path}: two columns are named {shown(doubled[0])}; rename one of them")
+        chosen = [name for name in names if columns is None or name in columns]
+        try:
             for number in range(file.num_row_groups):
                 group = file.metadata.row_group(number)
-                mean = group.total_byte_size // max(group.num_rows, 1)
-                count = max(1, min(_ROWS, LARGEST // max(mean, 1)))
-                for batch in file.iter_batches(count, row_groups=[number], columns=names):
+                count = max(1, min(_ROWS, LARGEST * group.num_rows // max(group.total_byte_size, 1)))
+                for batch in file.iter_batches(count, row_groups=[number], columns=chosen):
                     table = pyarrow.Table.from_batches([batch])
                     if table.nbytes <= LARGEST:
                         yield table
-                        continue
-                    for place in range(len(table)):
-                        row = table.slice(place, 1)
-                        too_large = row.nbytes > LARGEST
-                        yield RowError(f"a row of more than {LARGEST:,} bytes", "out of bounds") if too_large else row
+                    else:
+                        yield from map(_bounded, (table.slice(place, 1) for place in range(len(table))))
+        except broken as error:
+            yield RowError(f"the file breaks off here ({_line(error)})", "broken document")
 
 
-@contextmanager
-def _breaking_off(pyarrow: Any) -> Iterator[None]:
-    """Turn whatever pyarrow raises into a `RowError`: the file is broken from here on."""
+def _bounded(row: Any) -> Any:
+    return row if row.nbytes <= LARGEST else RowError(f"a row of more than {LARGEST:,} bytes", "out of bounds")
+
+
+def _objects(table: Any) -> list[dict[str, Any] | RowError]:
+    """Return a table's rows. A row with a time or a text that Python cannot hold becomes an error."""
     try:
-        yield
-    except RowError:
-        raise
-    except (OSError, ValueError, MemoryError, RecursionError, pyarrow.ArrowException) as error:
-        raise RowError(f"the file breaks off here ({_line(error)})", "broken document") from None
-
-
-def _doubled(fields: list[Any]) -> str | None:
-    """Return a name that two columns have, or two fields of one object."""
-    objects = [fields]
-    while objects:
-        fields = objects.pop()
-        names: set[str] = set()
-        for field in fields:
-            if field.name in names:
-                return str(field.name)
-            names.add(field.name)
-            objects.append([field.type.field(place) for place in range(field.type.num_fields)])
-    return None
-
-
-def _objects(table: Any, pyarrow: Any) -> list[dict[str, Any]]:
-    """Return a table's rows.
-
-    A time that Python cannot hold, or whose zone Python does not know, becomes the number of its units. A text that is not UTF-8
-    becomes bytes.
-    """
-    try:
-        rows: list[dict[str, Any]] = table.to_pylist()
-        return rows
-    except (
-        ValueError,
-        OverflowError,
-        KeyError,
-    ):  # an unknown zone is a KeyError, a text that is not UTF-8 a ValueError
-        columns = [(name, table.column(name)) for name in table.column_names]
-        return [{name: _value(column[row], pyarrow) for name, column in columns} for row in range(table.num_rows)]
-
-
-def _value(scalar: Any, pyarrow: Any) -> Any:
-    if not scalar.is_valid:
-        return None
-    if isinstance(scalar, pyarrow.StructScalar):
-        return {name: _value(item, pyarrow) for name, item in scalar.items()}
-    if isinstance(scalar, pyarrow.MapScalar):
-        keys, items = (scalar.values.field(place) for place in (0, 1))
-        return [[_value(key, pyarrow), _value(item, pyarrow)] for key, item in zip(keys, items, strict=True)]
-    if isinstance(scalar, pyarrow.ListScalar):
-        return [_value(item, pyarrow) for item in scalar.values]
-    if isinstance(scalar, pyarrow.DictionaryScalar):
-        return _value(scalar.value, pyarrow)
-    try:
-        return scalar.as_py()
-    except UnicodeDecodeError:
-        return scalar.as_buffer().to_pybytes()
-    except (ValueError, OverflowError, KeyError):
-        if not pyarrow.types.is_temporal(scalar.type):
-            raise
-        return str(scalar.value)
+        return [_without_nulls(row) for row in table.to_pylist()]
+    except (ValueError, OverflowError, LookupError) as error:  # LookupError: an unknown time zone
+        if len(table) == 1:
+            return [RowError(f"a value cannot be read ({_line(error)})")]
+        return [row for place in range(len(table)) for row in _objects(table.slice(place, 1))]
 
 
 def _without_nulls(value: Any) -> Any:
@@ -153,11 +85,7 @@ def _without_nulls(value: Any) -> Any:
 
 
 def pyarrow_modules() -> tuple[Any, Any]:
-    """Return `pyarrow` and `pyarrow.parquet`.
-
-    Raises:
-        MissingExtraError: pyarrow is not installed.
-    """
+    """Return `pyarrow` and `pyarrow.parquet`."""
     try:
         import pyarrow
         import pyarrow.parquet

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -49,11 +49,6 @@ def predictions(
 
     Args:
         transitions: iterated twice; a list, or `Repeatable`.
-        prompts: the family to render the transitions with.
-        stage, thinking: see `render`.
-
-    Raises:
-        UserError: the folder has predictions of other settings, transitions or prompts, or a damaged shard.
     """
     if iter(transitions) is transitions:
         raise TypeError("transitions can be gone through only once; pass a list")
@@ -90,22 +85,26 @@ def predictions(
         chosen = list(islice(rows, size))
         path = folder / f"predictions-{number:05d}.jsonl"
         if path.exists():
-            outputs = _read_shard(path, chosen)
+            outputs = _read_shard(path, size)
         else:
             outputs = predictor([messages(t) for t in chosen], k=k, seed=seed_of(f"{seed}/{number}"))
-            with atomic(path) as unfinished, unfinished.open("w", encoding="utf-8", newline="\n") as file:
-                for transition, texts in zip(chosen, outputs, strict=True):
-                    # ASCII: a text may hold half a surrogate pair
-                    file.write(json.dumps(_key(transition) | {"outputs": texts}) + "\n")
+            with atomic(path) as unfinished:
+                unfinished.write_text(json.dumps(outputs))  # ASCII: a text may hold half a surrogate pair
         yield from zip(chosen, outputs, strict=True)
 
 
-def same_settings(path: Path, settings: dict[str, Any], what: str) -> None:
-    """Store the settings that a folder's contents depend on at `path`, or compare them with those stored there.
+def _read_shard(path: Path, size: int) -> list[list[str]]:
+    try:
+        outputs: list[list[str]] = loads(path.read_bytes())
+    except ValueError:
+        outputs = []
+    if len(outputs) != size:
+        raise UserError(f"{path}: damaged; remove it, and it is made again")
+    return outputs
 
-    Raises:
-        UserError: they differ; names the settings that do. Or there cannot be such a folder.
-    """
+
+def same_settings(path: Path, settings: dict[str, Any], what: str) -> None:
+    """Store the settings that a folder's contents depend on at `path`, or compare them with those stored there."""
     if not path.exists():
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -133,19 +132,3 @@ def same_settings(path: Path, settings: dict[str, Any], what: str) -> None:
 def _short(value: Any) -> str:
     text = json.dumps(value, sort_keys=True)
     return text if len(text) <= 40 else f"{text[:13]}…"
-
-
-def _key(transition: Transition) -> dict[str, Any]:
-    return {"trajectory": transition.trajectory, "turn": transition.turn, "call": transition.observation.call}
-
-
-def _read_shard(path: Path, transitions: Sequence[Transition]) -> list[list[str]]:
-    try:
-        rows = [loads(line) for line in path.read_bytes().splitlines()]
-        outputs = [row.pop("outputs") for row in rows]
-    except (ValueError, KeyError, AttributeError, TypeError):
-        rows, outputs = [], []
-    texts = all(isinstance(row, list) and all(isinstance(text, str) for text in row) for row in outputs)
-    if not texts or rows != [_key(transition) for transition in transitions]:
-        raise UserError(f"{path}: damaged, or of other transitions; remove it, and it is made again")
-    return outputs

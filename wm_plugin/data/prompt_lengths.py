@@ -48,9 +48,6 @@ def rendered(
 
     Args:
         tokenizer: measures lengths in its tokens too, of messages in its chat template if it has one.
-
-    Raises:
-        UserError: the file or the tokenizer cannot be read.
     """
     measures: dict[str, Measures] = {"characters": (_characters, len)}
     if tokenizer:

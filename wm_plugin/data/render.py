@@ -15,10 +15,10 @@ In a two-sided dialogue, the user's own calls are written as `User, on its own (
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from wm_plugin.data.hidden import HEADINGS, PARTS, Shown, parts
-from wm_plugin.data.schema import Action, Call, Context, Observation, Turn
+from wm_plugin.data.schema import Action, Call, Context, Observation, Transition, Turn
 
 Side = Literal["actor", "world"]  # who acts, and what the agent observes
 NO_ACTION = "(no action)"
@@ -87,9 +87,6 @@ def sides(turns: Sequence[Turn], texts: Sequence[Sequence[str]]) -> Iterator[tup
 
     The agent's action and a single observation have no heading. Several observations have one each, and so have the user's own
     calls, which do not answer the agent.
-
-    Args:
-        texts: the texts of each turn's observations.
     """
     for turn, observed in zip(turns, texts, strict=True):
         if turn.actor == "user":
@@ -107,9 +104,6 @@ def separated(text: str, observations: Sequence[Observation]) -> list[str]:
     """Split the one text that `sides` makes of a turn's observations into a text for each.
 
     Without the headings everything is the first one's.
-
-    Args:
-        observations: as they have headings; their texts are not used.
     """
     whole = [text, *[""] * (len(observations) - 1)]
     if len(observations) < 2:
@@ -143,6 +137,26 @@ def write_context(context: Context, *, world: Shown = False) -> str:
         "Simulation instruction": context.simulation_instruction,
     }
     return "\n\n".join(f"# {heading}\n{text}" for heading, text in texts.items() if text.strip())
+
+
+def reward_columns(transition: Transition, domain: str = "") -> dict[str, Any]:
+    """Return `domain`, `context`, `action`, `verifier`, `history` and `content_type` of a transition.
+
+    `context` is all that came before the action, as text. `history` has the texts of the agent's earlier observations, for rules.
+    `verifier` (JSON text), `content_type` and, before the argument, `domain` come from the observation's own `data`. Missing ones
+    are empty texts: parquet keeps them as they are.
+    """
+    observation, history = transition.observation, transition.history
+    before = write_history(history, transition.turn - len(history))
+    verifier = observation.data.get("verifier")
+    return {
+        "domain": str(observation.data.get("domain") or domain),
+        "context": "\n\n".join(filter(None, [write_context(transition.context), before])),
+        "action": write_action(transition.action, observation.call, [observation]),
+        "verifier": verifier if isinstance(verifier, str) else json.dumps(verifier) if verifier else "",
+        "history": [one.text for turn in history if turn.actor == "agent" for one in turn.observations],
+        "content_type": str(observation.data.get("content_type") or ""),
+    }
 
 
 def _blocks(turn: Turn, where: str) -> Iterator[str]:

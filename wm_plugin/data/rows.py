@@ -15,6 +15,7 @@ loss. Rows of tokens are the same for both.
 
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -41,9 +42,6 @@ def sft_row(sample: Sample, host: str, *, single: bool) -> Row:
 
     Args:
         single: whether the kind counts only its last message. TRL then gets `prompt` and `completion`.
-
-    Raises:
-        UserError: the host would count other messages than the sample does.
     """
     messages = [_plain(message) for message in sample.messages]
     flags = [counts for message, counts in zip(sample.messages, sample.train, strict=True) if _speaks(message)]
@@ -85,11 +83,7 @@ def rl_row(sample: Sample, host: str, *, index: int, split: str, data_source: st
 
 
 def check_rows_out(out: Path, host: str, form: str) -> None:
-    """Refuse an output that cannot be written, or that the host would not read.
-
-    Raises:
-        UserError: another suffix, verl's SFT with a suffix other than .parquet, or a folder that does not exist.
-    """
+    """Refuse an output that cannot be written, or that the host would not read."""
     check_out(out, SUFFIXES)
     if host == "verl" and form == "sft" and out.suffix != ".parquet":
         raise UserError(f"{out}: verl's SFT reads parquet only; write a name that ends in .parquet")
@@ -100,10 +94,6 @@ def write_rows(rows: Iterable[Row], out: Path) -> int:
 
     Parquet gives every object of a column the keys of all others, with null where it has none. Hosts ignore nulls in messages;
     anywhere else they would be read as data.
-
-    Raises:
-        UserError: no rows; a column of values with different types, or of objects that parquet would change; half a surrogate
-            pair.
     """
     with atomic(out) as unfinished:
         try:
@@ -129,53 +119,37 @@ def _write_lines(rows: Iterable[Row], path: Path) -> int:
 def _write_parquet(rows: Iterable[Row], path: Path) -> int:
     pyarrow, parquet = pyarrow_modules()
     rows, writer, count = iter(rows), None, 0
-    try:
+    with ExitStack() as stack:
         while batch := list(islice(rows, _BATCH)):
             names = writer.schema.names if writer else list(dict.fromkeys(name for row in batch for name in row))
-            for row in batch:
-                if not row.keys() <= set(names):
-                    raise UserError(
-                        f"row {count} has columns that the first rows have not; write a .jsonl file instead"
-                    )
+            if not set(names).issuperset(name for row in batch for name in row):
+                raise UserError(f"row {count} has columns that the first rows have not; write a .jsonl file instead")
             try:
                 table = pyarrow.Table.from_pylist(batch, writer.schema if writer else _schema(batch, names))
+                _check_unchanged(batch, table)
+                writer = writer or stack.enter_context(parquet.ParquetWriter(path, table.schema))
+                writer.write_table(table)
             except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError) as error:
                 raise UserError(f"a column has values of different types in different rows: {error}") from None
             except OverflowError:
                 raise UserError(f"parquet cannot hold a number of more than 64 bits; {_INSTEAD}") from None
-            for row, written in zip(batch, table.to_pylist() if "input_ids" not in names else (), strict=False):
-                if changed := [name for name in row if _bare(written[name], name) != _bare(row[name], name)]:
-                    raise UserError(
-                        f"column {changed[0]!r} holds objects with different keys, which parquet would change; "
-                        "give a tokenizer, and the rows are tokens, or write a .jsonl file"
-                    )
-            try:
-                writer = writer or parquet.ParquetWriter(path, table.schema)
-                writer.write_table(table)
-            except (
-                pyarrow.ArrowNotImplementedError
-            ) as error:  # an object without keys, such as a tool's without parameters
+            except pyarrow.ArrowNotImplementedError as error:  # an object without keys: a tool without parameters
                 raise UserError(f"parquet cannot hold these rows: {error}; {_INSTEAD}") from None
             count += len(batch)
-    finally:
-        if writer:
-            writer.close()
     return count
 
 
 def _schema(batch: list[Row], names: list[str]) -> Any:
     """Return the schema of the first rows. What holds only nulls is text; token ids and masks get small integers."""
     pyarrow, _ = pyarrow_modules()
-    fields = []
-    for name in names:
-        if name == "input_ids":
-            kind = pyarrow.list_(pyarrow.int32())
-        elif name in _MASKS.values():
-            kind = pyarrow.list_(pyarrow.int8())
-        else:
-            kind = _without_nulls(pyarrow.array([row.get(name) for row in batch]).type)
-        fields.append((name, kind))
-    return pyarrow.schema(fields)
+    kinds = {
+        "input_ids": pyarrow.list_(pyarrow.int32()),
+        **dict.fromkeys(_MASKS.values(), pyarrow.list_(pyarrow.int8())),
+    }
+    return pyarrow.schema(
+        (name, kinds.get(name) or _without_nulls(pyarrow.array([row.get(name) for row in batch]).type))
+        for name in names
+    )
 
 
 def _without_nulls(kind: Any) -> Any:
@@ -188,6 +162,14 @@ def _without_nulls(kind: Any) -> Any:
     if pyarrow.types.is_struct(kind):
         return pyarrow.struct([(field.name, _without_nulls(field.type)) for field in kind])
     return kind
+
+
+def _check_unchanged(batch: list[Row], table: Any) -> None:
+    for row, written in zip(batch, table.to_pylist() if "input_ids" not in table.schema.names else (), strict=False):
+        if changed := [name for name in row if _bare(written[name], name) != _bare(row[name], name)]:
+            raise UserError(
+                f"column {changed[0]!r} holds objects with different keys, which parquet would change; {_INSTEAD}"
+            )
 
 
 def _bare(value: Any, name: str) -> Any:

@@ -14,7 +14,6 @@ class Sample:
     Args:
         messages: the conversation. The trained model's messages have the role `assistant`, even where it plays the world.
         train: a flag per message; True = its tokens count for the loss. Only an assistant's message may count.
-        tools: JSON schemas for the prompt.
         columns: values for rewards and reports: `target`, `observer`, `task_id`, ...
     """
 

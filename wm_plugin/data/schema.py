@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic_core import PydanticSerializationError
 
 from wm_plugin.data.errors import RowError
-from wm_plugin.data.json_values import checked, finite
+from wm_plugin.untrusted import checked, finite
 
 VERSION = 1  # of our own files; a later version is refused
 
@@ -185,11 +185,7 @@ class Line(Record):
     source: Source | None = None
 
     def expanded(self) -> Iterator[Transition]:
-        """Yield the transitions themselves.
-
-        Raises:
-            RowError: one refers to a turn or an observation that the line does not have.
-        """
+        """Yield the transitions themselves."""
         for reference in self.transitions:
             end = reference.turn - self.first
             start = end - reference.history

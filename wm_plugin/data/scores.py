@@ -5,20 +5,31 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from wm_plugin.data.columns import reward_columns
 from wm_plugin.data.errors import RowError
 from wm_plugin.data.prompts import Prompts, target
+from wm_plugin.data.render import reward_columns
 from wm_plugin.data.schema import Transition
 from wm_plugin.errors import UserError
+from wm_plugin.options import Options, Whole, option
 from wm_plugin.rewards.extract import extract
 from wm_plugin.untrusted import loads
 
 Reward = Callable[..., Sequence[float | None]]
-_AT_ONCE = 256  # transitions in one call of a reward
+AT_ONCE = 256  # transitions in one call of a reward
 NO_MODEL = (
     "comparing texts by their embeddings needs a model: write --embedding-model PATH (the paper has Qwen3-Embedding-8B), "
     "or --reward rouge"
 )
+
+
+class ScoringOptions(Options):
+    """What the scoring of predictions needs beside the reward's name."""
+
+    embedding_model: str | None = option("The embedding model, for the rewards that have one.", default=None)
+    embedding_server: str | None = option(
+        "A server that has the embedding model (default: load it in this process).", default=None
+    )
+    seed: Whole = option("Seed of all draws.", default=0)
 
 
 def score(
@@ -27,45 +38,49 @@ def score(
     """Yield each transition with its outputs and their scores, in order.
 
     A score is None if the output holds no prediction, or if the reward gives None or NaN. The reward gets the prediction without
-    the thought before it. Its columns are `observer`, `tool`, `task_id`, and those of `columns.reward_columns`.
-
-    Raises:
-        UserError: the reward does not return one value per prediction.
+    the thought before it.
     """
     rest = iter(predictions)
-    while chunk := list(islice(rest, _AT_ONCE)):
+    while chunk := list(islice(rest, AT_ONCE)):
         extracted = [
             (row, place, prediction)
             for row, (_, outputs) in enumerate(chunk)
             for place, output in enumerate(outputs)
             if (prediction := extract(output, prompts.tag).prediction) is not None
         ]
-        columns = [columns_of(transition, prompts.domain) for transition, _ in chunk]
-        truths = [truth(transition, prompts) for transition, _ in chunk]
-        values = reward(
-            [prediction for _, _, prediction in extracted],
-            [truths[row] for row, _, _ in extracted],
-            **{name: [columns[row][name] for row, _, _ in extracted] for name in columns[0]},
-        )
-        if len(values) != len(extracted):
-            raise UserError(
-                f"the reward gave {len(values)} values for {len(extracted)} predictions; it must give one each"
-            )
+        texts = [(row, prediction) for row, _, prediction in extracted]
+        values = rewarded(reward, [transition for transition, _ in chunk], texts, prompts)
         scores: list[list[float | None]] = [[None] * len(outputs) for _, outputs in chunk]
         for (row, place, _), value in zip(extracted, values, strict=True):
-            scores[row][place] = None if value is None or math.isnan(value) else float(value)
+            scores[row][place] = value
         for (transition, outputs), row_scores in zip(chunk, scores, strict=True):
             yield transition, outputs, row_scores
 
 
-def columns_of(transition: Transition, domain: str) -> dict[str, Any]:
-    """Return the columns that a reward gets with a transition's predictions."""
-    return {
-        "observer": transition.observation.kind,
-        "tool": transition.observation.tool or "",
-        "task_id": transition.task_id,
-        **reward_columns(transition, domain),
-    }
+def rewarded(
+    reward: Reward, transitions: Sequence[Transition], texts: Sequence[tuple[int, str]], prompts: Prompts, **more: Any
+) -> list[float | None]:
+    """Return a reward's value of each text, or None.
+
+    Its columns are `observer`, `tool`, `task_id`, those of `reward_columns`, and `more`.
+    """
+    if not texts:
+        return []
+    truths = [truth(transition, prompts) for transition in transitions]
+    columns = [
+        {
+            "observer": transition.observation.kind,
+            "tool": transition.observation.tool or "",
+            "task_id": transition.task_id,
+            **reward_columns(transition, prompts.domain),
+        }
+        for transition in transitions
+    ]
+    by_name = {name: [columns[row][name] for row, _ in texts] for name in columns[0]}
+    values = reward([text for _, text in texts], [truths[row] for row, _ in texts], **by_name, **more)
+    if len(values) != len(texts):
+        raise UserError(f"the reward gave {len(values)} values for {len(texts)} predictions; it must give one each")
+    return [None if value is None or math.isnan(value) else float(value) for value in values]
 
 
 def truth(transition: Transition, prompts: Prompts) -> str:
@@ -78,11 +93,7 @@ def truth(transition: Transition, prompts: Prompts) -> str:
 
 
 def reward_arguments(name: str, text: str, field: str) -> dict[str, Any]:
-    """Read the arguments of a reward from JSON. A judge that fails gives no score, where a trainer counts the lowest one.
-
-    Raises:
-        UserError: the text is no JSON object; the message names `field`.
-    """
+    """Read the arguments of a reward from JSON. A judge that fails gives no score, where a trainer counts the lowest one."""
     from wm_plugin.rewards import REWARDS
     from wm_plugin.rewards.judge import JudgedReward
 
@@ -109,9 +120,6 @@ def real_valued(
 
     Args:
         arguments: of the reward as it is in trainers, which then is neither made real-valued nor given an embedding model.
-
-    Raises:
-        UserError: there is no such reward, or it needs a model that is not named.
     """
     from wm_plugin.rewards import REWARDS, EmbeddingReward, RougeReward
     from wm_plugin.rewards.make import make
@@ -126,15 +134,14 @@ def real_valued(
             raise UserError(NO_MODEL)
         return embedding
     reward: Any = REWARDS.get(name)
-    if not isinstance(reward, type):
-        return reward  # type: ignore[no-any-return]
     try:
-        return reward()  # type: ignore[no-any-return]
+        made: Reward = reward() if isinstance(reward, type) else reward
     except TypeError as error:
         raise UserError(
             f"{name} cannot be made without arguments ({error}): give them as JSON, or name one that is made, like "
             "package.module:MY_REWARD"
         ) from None
+    return made
 
 
 class ByObserver:

@@ -45,13 +45,7 @@ class Sample:
 
 
 class Summary:
-    """Statistics of the trajectories and transitions passed to `add`.
-
-    Args:
-        measure: the length of a text; None counts characters.
-        samples: how many transitions to keep for people to look at.
-        seed: of the samples' draw.
-    """
+    """Statistics of the trajectories and transitions passed to `add`."""
 
     def __init__(self, measure: Measure | None = None, *, samples: int = 8, seed: int = 0) -> None:
         self.unit = "characters" if measure is None else "tokens"
@@ -173,9 +167,6 @@ def summarize(
     """Add a file's transitions, or else its trajectories, to a summary, and return its figures.
 
     They have `easy_share`, of `easy_of` samples, if `wm data easy` left its scores beside the file.
-
-    Raises:
-        UserError: the file cannot be read, or what is in the place of the scores is something else.
     """
     for record in watch(read_transitions(source) if holds_transitions(source) else read(source)):
         summary.add(record)

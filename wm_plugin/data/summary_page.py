@@ -60,12 +60,7 @@ def lengths(spread: Mapping[str, float] | None) -> str:
 
 
 def write_page(summaries: Mapping[str, tuple[Summary, Mapping[str, Any]]], path: str | Path) -> Path:
-    """Write a page that compares datasets: by name, their summary and its figures.
-
-    Raises:
-        MissingExtraError: jinja2 is not installed.
-        UserError: the file cannot be written.
-    """
+    """Write a page that compares datasets: by name, their summary and its figures."""
     tables = {name: dict(rows(figures)) for name, (_, figures) in summaries.items()}
     labels = dict.fromkeys(label for table in tables.values() for label in table)
     names = list(summaries)

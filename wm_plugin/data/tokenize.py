@@ -42,9 +42,6 @@ class Tokeniser:
     `reasoning_content`, everything counts that the template writes between the header of the turn and its end. White space after
     the end of the turn does not count. A token belongs to the text in which its first character lies.
 
-    Args:
-        tokenizer: a fast transformers tokenizer with a chat template.
-
     Raises:
         UserError: the tokenizer is slow, so that it has no offsets of tokens, or has no chat template.
     """
@@ -64,11 +61,7 @@ class Tokeniser:
         self._end: str | None = None  # of a turn without calls
 
     def __call__(self, sample: Sample) -> Tokens:
-        """Tokenise a sample.
-
-        Raises:
-            UserError: the template fails on the sample, or changes the contents that count.
-        """
+        """Tokenise a sample."""
         messages = plain_messages(sample.messages)
         text = self._chat.render(messages, tools=sample.tools)
         counted = [number for number, counts in enumerate(sample.train) if counts]
@@ -81,11 +74,7 @@ class Tokeniser:
         return Tokens(list(ids), mask)
 
     def prompt_length(self, messages: Sequence[Message], tools: Sequence[Any] = ()) -> int:
-        """Count the tokens of a prompt, with the header of the turn to be generated.
-
-        Raises:
-            UserError: the template fails on the prompt.
-        """
+        """Count the tokens of a prompt, with the header of the turn to be generated."""
         text = self._chat.render(plain_messages(messages), tools=tools, add_generation_prompt=True)
         ((ids, _),) = self._chat.encode([text])
         return len(ids)

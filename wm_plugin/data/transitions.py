@@ -128,12 +128,7 @@ def with_success(trajectory: Trajectory) -> Trajectory:
 def transition(
     trajectory: Trajectory, number: int, observation: Observation, *, name: str, first: int = 0
 ) -> Transition:
-    """Make the transition to an observation of turn `number`.
-
-    Args:
-        name: the trajectory's `identity`.
-        first: the turn with which the history begins.
-    """
+    """Make the transition to an observation of turn `number`."""
     return Transition.model_construct(  # the trajectory is valid; a history would be checked turn by turn again
         trajectory=name,
         turn=number,
@@ -200,9 +195,6 @@ def is_validation(trajectory: Trajectory, share: float, seed: int = 0) -> bool:
 
     The draw depends only on the task and the seed: other files, another order or more data do not move a task to the other side.
     A trajectory without a task counts as a task of its own.
-
-    Raises:
-        UserError: the share is not between 0 and 1.
     """
     if not 0 <= share <= 1:
         raise UserError(f"the validation share is {share}; write a number between 0 and 1")
@@ -224,11 +216,7 @@ def pool_of(trajectory: Trajectory, shares: Mapping[str, float], seed: int = 0) 
 
 
 def holds_transitions(path: str | Path) -> bool:
-    """Tell by its first record whether a file holds transitions.
-
-    Raises:
-        UserError: the file does not exist, is empty or is not JSON.
-    """
+    """Tell by its first record whether a file holds transitions."""
     path = Path(path)
     if path.suffix == ".parquet":
         return False

@@ -12,9 +12,8 @@ from typing import Any
 from genson import SchemaBuilder
 from genson.schema.strategies import Object
 
-from wm_plugin.data.json_values import too_deep
 from wm_plugin.data.schema import Observation, Trajectory
-from wm_plugin.untrusted import loads
+from wm_plugin.untrusted import deeper, loads
 
 _IDENTITY = re.compile(r"\d\D*\d\D*\d")  # three digits: `credit_card_4421486`, `2024-05-16`, but not `address1`
 
@@ -57,7 +56,7 @@ def schema_of(text: str) -> str | None:
         value = loads(text)
     except ValueError:
         return None
-    if not isinstance(value, dict | list) or too_deep(value):
+    if not isinstance(value, dict | list) or deeper(value):
         return None
     builder = _Builder(schema_uri=None)
     builder.add_object(value)
@@ -116,11 +115,7 @@ def profile_to_context(trajectory: Trajectory) -> Trajectory:
 def changed(
     trajectories: Iterable[Trajectory], *, mask: bool, profile: bool, counts: dict[str, int]
 ) -> Iterator[Trajectory]:
-    """Move profiles into the context, then mask values, in this order.
-
-    Args:
-        counts: receives `masked` results and `profiles` moved.
-    """
+    """Move profiles into the context, then mask values, in this order."""
     for trajectory in trajectories:
         if profile:
             with_profile = profile_to_context(trajectory)

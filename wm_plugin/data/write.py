@@ -1,6 +1,5 @@
 """Write trajectories, rejected rows and transitions. A file gets its name once it is complete."""
 
-import gc
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -21,8 +20,6 @@ from wm_plugin.untrusted import LARGEST, loads
 SUFFIXES = (".jsonl", ".parquet")
 _REJECT = ("file", "row", "reason", "raw")  # the keys of a rejected row
 _BATCH = 1000  # trajectories in a row group
-_BUFFER = 1 << 20  # bytes
-_OBJECTS = 100_000  # more objects than a row has
 
 
 @dataclass
@@ -69,21 +66,14 @@ def write(
     Args:
         rejects: the default is `X.rejects.jsonl` beside `out`. Not written if nothing was rejected.
         strict: stop at the first rejected row and write nothing.
-        sources: the files that `rows` come from, none of which is written over.
-
-    Raises:
-        UserError: another suffix, a folder that does not exist, an output that is a source or the other output, or a rejected
-            row with `strict`.
     """
     counts = Counts()
-    with outputs(out, rejects, counts, sources) as (unfinished, reject_file), _few_collections():
+    with outputs(out, rejects, counts, sources) as (unfinished, reject_file):
         kept = _kept(rows, counts, reject_file, strict)
         if Path(out).suffix == ".parquet":
             write_parquet(kept, unfinished)
         else:
-            with unfinished.open("wb", _BUFFER) as file:
-                for trajectory in kept:
-                    file.write(trajectory.to_bytes() + b"\n")
+            _write_lines(kept, unfinished)
     return counts
 
 
@@ -96,19 +86,11 @@ def path_of_rejects(out: str | Path, rejects: str | Path | None = None) -> Path:
 def outputs(
     out: str | Path, rejects: str | Path | None, counts: Counts, sources: Iterable[str | Path | None] = ()
 ) -> Iterator[tuple[Path, IO[bytes]]]:
-    """Open the temporary file for trajectories, and the file for rejected rows. Both get their names if nothing failed.
-
-    Raises:
-        UserError: another suffix, a folder that does not exist, or an output that is one of `sources` or the other output.
-    """
+    """Open the temporary file for trajectories, and the file for rejected rows. Both get their names if nothing failed."""
     out = Path(out)
     rejects_path = check_outputs(out, rejects, sources)
-    with (
-        atomic(out) as unfinished,
-        atomic(
-            rejects_path, lambda: counts.rejected.total() > 0, lambda: _check_rejects(out, rejects)
-        ) as unfinished_rejects,
-    ):
+    rejected = atomic(rejects_path, lambda: counts.rejected.total() > 0, lambda: _check_rejects(out, rejects))
+    with atomic(out) as unfinished, rejected as unfinished_rejects:
         with unfinished_rejects.open("wb") as file:
             yield unfinished, file
         if not counts.rejected and holds(rejects_path, _REJECT):  # of an earlier run
@@ -161,31 +143,22 @@ def write_transitions(
     Args:
         repeat_history: a line for each transition, with its whole history; otherwise a trajectory's turns are written once (see
             `compact`). `read_transitions` reads both.
-        check: see `atomic`.
-
-    Raises:
-        UserError: another suffix, a folder that does not exist, or an output that is a source.
     """
     out = Path(out)
     check_out(out, (".jsonl",))
     check_apart(sources, {"--out": out})
+    with atomic(out, check=check) as unfinished:
+        return _write_lines(transitions if repeat_history else compact(transitions), unfinished)
+
+
+def _write_lines(records: Iterable[Trajectory | Transition | Line], path: Path) -> int:
+    """Write a record a line. Returns the number of trajectories or transitions."""
     count = 0
-    with atomic(out, check=check) as unfinished, unfinished.open("wb") as file:
-        for line in transitions if repeat_history else compact(transitions):
-            file.write(line.to_bytes() + b"\n")
-            count += len(line.transitions) if isinstance(line, Line) else 1
+    with path.open("wb", 1 << 20) as file:
+        for record in records:
+            file.write(record.to_bytes() + b"\n")
+            count += len(record.transitions) if isinstance(record, Line) else 1
     return count
-
-
-@contextmanager
-def _few_collections() -> Iterator[None]:
-    """Collect garbage less often: rows have no cycles, and looking for cycles takes a fifth of the time."""
-    before = gc.get_threshold()
-    gc.set_threshold(max(_OBJECTS, before[0]) if before[0] else 0, *before[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
 
 
 def _kept(rows: Iterable[Outcome], counts: Counts, rejects: IO[bytes], strict: bool) -> Iterator[Trajectory]:
@@ -197,7 +170,7 @@ def _kept(rows: Iterable[Outcome], counts: Counts, rejects: IO[bytes], strict: b
         if strict:
             raise UserError(f"{row.file}, row {row.row}: {row.reason}")
         counts.rejected[row.kind] += 1
-        entry = dict(zip(_REJECT, (row.file, row.row, row.reason, row.raw), strict=True))
+        entry = {key: getattr(row, key) for key in _REJECT}
         rejects.write(f"{json.dumps(entry, ensure_ascii=False)}\n".encode(errors="backslashreplace"))
 
 

@@ -36,13 +36,7 @@ def render(package: str, template: str, needs: str = "the page", **values: Any) 
     Templates have `short` (a name) and `cut` (a passage), and what they print needs no escaping by hand.
 
     Args:
-        package: the package that holds the template.
-        template: the file's name.
-        needs: what the error calls the page.
         values: what the template shows; `title` is the heading.
-
-    Raises:
-        MissingExtraError: jinja2 is not installed.
     """
     check_extra(needs)
 

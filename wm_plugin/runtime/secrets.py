@@ -57,11 +57,11 @@ def _forms_of(key: str) -> Iterator[str]:
     """Yield a key as it is, as in JSON, as in a URL, and as in base64 wherever it begins."""
     yield from (key, json.dumps(key)[1:-1], quote(key, safe="", errors="replace"), quote(key, errors="replace"))
     yield quote_plus(key, errors="replace")
-    encoded = key.encode(errors="replace")
-    for before in range(3):
-        first, last = -(-before * 8 // 6), (before + len(encoded)) * 8 // 6  # signs that are the key's alone
-        form = base64.b64encode(bytes(before) + encoded).decode()[first:last]
-        yield from (form, form.replace("+", "-").replace("/", "_"))
+    for encoded in {key.encode(encoding, errors="replace") for encoding in ("utf-8", "latin-1")}:
+        for before in range(3):
+            first, last = -(-before * 8 // 6), (before + len(encoded)) * 8 // 6  # signs that are the key's alone
+            form = base64.b64encode(bytes(before) + encoded).decode()[first:last]
+            yield from (form, form.replace("+", "-").replace("/", "_"))
 
 
 def redact(text: str) -> str:

@@ -26,11 +26,7 @@ DTYPES = {
 
 @dataclass(frozen=True)
 class Place:
-    """A tensor in a file.
-
-    Attributes:
-        dtype: the file's name for it, such as "BF16".
-    """
+    """A tensor in a file."""
 
     file: Path
     name: str
@@ -53,9 +49,6 @@ def tensors_of(model: str | Path) -> dict[str, Place]:
 
     Args:
         model: a folder with `model.safetensors` or an index of several files; or a safetensors file, or an index.
-
-    Raises:
-        UserError: there is no such model, it has other weights alone, or a file is damaged.
     """
     path = Path(model).expanduser()
     if path.is_dir():

@@ -1,22 +1,29 @@
 """Reads text files that a user names."""
 
-from pathlib import Path
+from typing import Any
+
+import yaml
 
 from wm_plugin.errors import UserError
 
 
-def read_text(path: Path, what: str) -> str:
-    """The text of a file.
-
-    Args:
-        what: the setting that the error names.
-
-    Raises:
-        UserError: the file cannot be read.
-    """
+def read_text(path: Any, what: str = "") -> str:
+    """Return the text of a file: a `Path`, or a resource of the package."""
+    name = f"{what}: {str(path)!r}" if what else f"{path}:"
     try:
-        return path.read_text(encoding="utf-8")
+        text: str = path.read_text(encoding="utf-8")
+        return text
     except OSError as error:
-        raise UserError(f"{what}: {str(path)!r} cannot be read ({error.strerror})") from None
+        raise UserError(f"{name} cannot be read ({error.strerror or error})") from None
     except UnicodeDecodeError as error:
-        raise UserError(f"{what}: {str(path)!r} is not UTF-8 text (byte {error.start})") from None
+        raise UserError(f"{name} not UTF-8 at byte {error.start}") from None
+
+
+def read_yaml(path: Any) -> Any:
+    """Return the value in a file of YAML."""
+    try:
+        return yaml.safe_load(read_text(path))
+    except UserError:
+        raise
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date that is none
+        raise UserError(f"{path}: not YAML ({' '.join(str(error).split())[:200]})") from None

@@ -13,7 +13,6 @@ from enum import Enum
 from itertools import takewhile
 from typing import Any
 
-from wm_plugin.data.json_values import DEEPEST, too_deep
 from wm_plugin.data.turn_texts import categories
 from wm_plugin.hosting.episode import EpisodePort
 from wm_plugin.hosting.world import tool_methods
@@ -35,7 +34,7 @@ from wm_plugin.tokens.spans import (
     zero_runs,
 )
 from wm_plugin.trl import _compat
-from wm_plugin.untrusted import encodable
+from wm_plugin.untrusted import DEEPEST, deeper, encodable
 
 
 @contextmanager
@@ -55,7 +54,7 @@ def parsing_within_bounds(processor: Any) -> Iterator[None]:
             message = parse(*args, **kwargs)
         except (RecursionError, LookupError, AttributeError) as error:
             raise ValueError(f"the turn does not parse: {type(error).__name__}") from None
-        if too_deep(message):  # what copies or renders the message afterwards is recursive, too
+        if deeper(message):  # what copies or renders the message afterwards is recursive, too
             raise ValueError(f"the turn nests more than {DEEPEST} levels deep")
         return encodable(message)
 

@@ -27,7 +27,6 @@ from transformers import AutoTokenizer
 from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser, get_dataset, get_peft_config
 
 import wm_plugin.trl
-from wm_plugin.data.json_values import finite
 from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.hosting import config_file
 from wm_plugin.hosting.config import RunConfig
@@ -40,7 +39,7 @@ from wm_plugin.trl.rewards import reward_functions
 from wm_plugin.trl.settings import TRAINER_FIELDS, ObjectiveSettings, RunFields, ScriptSettings, help_text
 from wm_plugin.trl.templates import put_template, read_template
 from wm_plugin.trl.trainer import WorldModelGRPOTrainer
-from wm_plugin.untrusted import loads
+from wm_plugin.untrusted import finite, loads
 
 TRAINERS = ("grpo", "async_grpo")
 _WRITE = {int: "a number", float: "a number", bool: "true or false", str: "text"}  # for settings of one value

@@ -19,7 +19,6 @@ from verl.experimental.agent_loop.tool_parser import FunctionCall, ToolParser
 from verl.tools.function_tool import FunctionTool, normalize_function_tool_return
 from verl.tools.schemas import OpenAIFunctionToolSchema
 
-from wm_plugin.data.json_values import DEEPEST
 from wm_plugin.data.turn_texts import categories
 from wm_plugin.errors import UserError
 from wm_plugin.hosting.config import check_tool_names
@@ -28,7 +27,7 @@ from wm_plugin.hosting.tags import PARAMETER, REMINDER, TOOL, actions_of, begins
 from wm_plugin.hosting.world import tool_methods, tool_names
 from wm_plugin.tokens.chat import users
 from wm_plugin.tokens.spans import Ending, Origin, SpanError, ending
-from wm_plugin.untrusted import BoundsError, encodable, loads
+from wm_plugin.untrusted import DEEPEST, BoundsError, encodable, loads
 from wm_plugin.verl import dumps
 from wm_plugin.verl.config import read_config
 from wm_plugin.verl.look_ahead import AheadServers

@@ -12,11 +12,10 @@ from wm_plugin.client.server import Server
 from wm_plugin.data import expand
 from wm_plugin.data.building import build
 from wm_plugin.data.chat import chat
-from wm_plugin.data.columns import reward_columns
 from wm_plugin.data.hidden import HIDDEN, agents_view
 from wm_plugin.data.kinds import KINDS
 from wm_plugin.data.prompts import dialogue, load, render
-from wm_plugin.data.render import write_context
+from wm_plugin.data.render import reward_columns, write_context
 from wm_plugin.data.schema import Action, Call, Context, Observation, Trajectory, Turn
 from wm_plugin.data.write import write
 from wm_plugin.lab.agents.reflection import question as reflected
@@ -104,7 +103,7 @@ def test_rows_of_each_kind_are_without_it_unless_it_is_trained_with(tmp_path, ki
     if host == "verl":
         read_table = pytest.importorskip("pyarrow.parquet").read_table
     write([EPISODE], source)
-    prompts = None if getattr(KINDS[kind], "family", None) or not KINDS[kind].prompted else "mcp"
+    prompts = "mcp" if getattr(KINDS[kind], "family", "") is None else None
     build(source, kind, host, out, prompts=prompts)
     text = out.read_text() if host == "trl" else shown(read_table(out).to_pylist())
     assert (CANARY in text) is (kind == "word2world")

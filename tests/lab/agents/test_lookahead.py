@@ -17,7 +17,7 @@ from wm_plugin.errors import UserError
 from wm_plugin.lab.agents.branches import Branch
 from wm_plugin.lab.agents.imagined_worlds import ControlWorld, OtherWorld, OwnWorld, RealWorld
 from wm_plugin.lab.agents.imaginers import LocalImaginer, ServerImaginer, _read
-from wm_plugin.lab.agents.lookahead import Decision, Decisions, LookAhead, Sampled, decision
+from wm_plugin.lab.agents.lookahead import Decisions, LookAhead, Sampled, decision
 from wm_plugin.lab.agents.lookahead_values import LookAheadConfig, by_first, value_of
 from wm_plugin.lab.tiny.look_ahead import imagine
 from wm_plugin.lab.tiny.policy import transcript
@@ -216,7 +216,7 @@ def test_controls_in_the_worlds_place():
 
 def test_a_decision_is_kept_as_it_was_and_what_is_none_is_malformed():
     made = next(ahead(optimist).decide(starts(1), [0]))
-    assert Decision.from_json(made.to_json()) == made
+    assert decision(Answer(made.to_bytes().decode())) == made
     for text in ("", "[]", "{}", '{"action": {"text": 1}}', '{"action": {}, "more": 1}', "[" * 9999):
         assert decision(Answer(text)).failure == "malformed"
     assert decision(Answer("", failure="timeout")).failure == "timeout"

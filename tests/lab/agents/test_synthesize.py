@@ -22,9 +22,9 @@ from wm_plugin.errors import UserError
 from wm_plugin.lab.agents.proposing import RandomProposals, prepared
 from wm_plugin.lab.agents.synthesize import is_synthetic, provenance, synthesize, wandering
 from wm_plugin.worlds.agents.collect import collect
-from wm_plugin.worlds.agents.players import LocalPlayer, ScriptedPlayer, ServerPlayer, rounds
+from wm_plugin.worlds.agents.players import LocalPlayer, ScriptedPlayer, ServerPlayer
 from wm_plugin.worlds.agents.rollout import path_of, play
-from wm_plugin.worlds.agents.scripted import call, scripted
+from wm_plugin.worlds.agents.scripted import scripted
 from wm_plugin.worlds.grid import GridEnvironment, expert
 from wm_plugin.worlds.simulated_world import SimulatedWorld
 from wm_plugin.worlds.worlds import load
@@ -229,24 +229,6 @@ def test_a_wanderer_walks_without_looking_and_there_is_no_expert(tmp_path):
     one, three = ((tmp_path / f"{workers}.jsonl").read_bytes() for workers in (1, 3))
     assert one == three
     assert next(read(tmp_path / "1.jsonl")).metadata["policy"] == "random"
-
-
-def test_episodes_that_move_together_ask_together():
-    """As those of a model in this process, which waits for all of its environments before its next turn."""
-
-    def act(states):
-        moves = {"turns": len(next(iter(states.values())).turns)}
-        return dict.fromkeys(states, call("move", direction="RDLU"[moves["turns"] % 4]))
-
-    played = []
-    for at_once in (1, 8):
-        with OpenAIServer(real, latency=0.05) as server:
-            world = world_of(server, cache=False)
-            played.append(rounds(world, list(enumerate(ROWS[:8])), act, max_turns=3, host="trl", at_once=at_once))
-            assert (server.most_at_once > 1) is (at_once > 1)
-    turns = [[one.turns for one in episodes] for episodes in played]
-    assert turns[0] == turns[1]
-    assert all(one.metadata["figures"]["lost"] == 0 for one in played[1])
 
 
 def test_a_model_in_this_process_is_named_by_its_weights(tmp_path):

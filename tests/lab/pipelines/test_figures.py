@@ -1,8 +1,6 @@
 import json
-import math
 
 import pytest
-import torch
 
 pytest.importorskip("transformers")
 
@@ -10,7 +8,7 @@ from wm_plugin.recipes.pipelines import figures
 
 from wm_plugin.data.write import write
 from wm_plugin.lab.tiny.__main__ import main as make_policy
-from wm_plugin.lab.tiny.policy import make_model, make_tokenizer
+from wm_plugin.lab.tiny.policy import make_tokenizer
 from wm_plugin.lab.tiny.rollouts import rollouts
 from wm_plugin.runtime.command import exit_code
 
@@ -23,26 +21,6 @@ def test_the_tokens_that_count_are_the_results_alone():
     for episode, row, mask in zip(episodes, ids, masks, strict=True):
         results = "".join(one.text for turn in episode.turns for one in turn.observations)
         assert tokenizer.decode([token for token, counts in zip(row, mask, strict=True) if counts]) == results
-
-
-def test_an_episode_without_a_turn_is_left_out():
-    (episode,) = rollouts(1, 0)
-    assert figures.tokens_of(make_tokenizer(), [episode.model_copy(update={"turns": ()})]) == ([], [])
-
-
-def test_perplexity_is_that_of_each_window():
-    tokenizer = make_tokenizer()
-    model = make_model(tokenizer, 0).eval()
-    text = "The quick brown fox. " * 30
-    ids = tokenizer(text).input_ids[:600]
-    nlls = []
-    for window in (ids[:512], ids[512:]):
-        tokens = torch.tensor([window])
-        with torch.no_grad():
-            logps = model(tokens).logits.log_softmax(-1)[0, :-1]
-        nlls += [-float(logps[place, token]) for place, token in enumerate(window[1:])]
-    value = figures.perplexity(model, tokenizer, [text], tokens=600)
-    assert value == pytest.approx(math.exp(sum(nlls) / len(nlls)), rel=1e-4)
 
 
 def run(*arguments):

@@ -5,7 +5,7 @@ import random
 
 import pytest
 from wm_plugin.recipes.pipelines import verify_shop
-from wm_plugin.recipes.pipelines.shopper import careless, would_succeed
+from wm_plugin.recipes.pipelines.shopper import careless
 
 import wm_plugin.worlds.agents.rollout as rollout
 from support.openai_server import OpenAIServer
@@ -89,34 +89,6 @@ def test_the_shopper_makes_its_mistakes_and_none_at_a_share_of_0():
     calls = [[turn.action.calls[0].name for turn in one.turns] for one in data]
     assert any(names.count("search") > 1 for names in calls)  # and what comes after a purchase that is not made
     assert data == list(verify_shop.rollouts(12, 0))
-
-
-def test_to_be_refused_helps_nobody_by_itself():
-    """Each attempt succeeds as often as the first one; of five, with the shopper's usual share of mistakes."""
-    right = [[] for _ in range(5)]
-    for number, row in enumerate(dataset_rows(96, held_out=True)):
-        environment, choose = ShopEnvironment(), careless(random.Random(number))
-        environment.reset(**{name: value for name, value in row.items() if name != "prompt"}, max_turns=60)
-        attempt = 0
-        while attempt < len(right) and not environment.over:
-            name, arguments = choose(environment) or ("", {})
-            if not name:
-                break
-            if name == "buy":
-                right[attempt].append(would_succeed(environment))
-                attempt += 1
-            else:
-                getattr(environment, name)(**arguments)
-    shares = [sum(some) / len(some) for some in right]
-    assert min(map(len, right)) > 90
-    assert all(abs(share - shares[0]) < 0.15 for share in shares), shares
-    # what refusing every purchase brings, and what knowing brings
-    arms = {
-        name: sum(bool(one.success) for one in verify_shop.episodes({"control": name}, 4, 64, 0)) / 64
-        for name in ("accept", "refuse", "oracle")
-    }
-    assert abs(arms["refuse"] - arms["accept"]) < 0.15, arms
-    assert arms["oracle"] > arms["accept"] + 0.3
 
 
 def test_every_budget_has_the_same_tasks_and_the_shopper_tries_again(tmp_path, capsys):

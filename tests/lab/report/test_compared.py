@@ -166,12 +166,6 @@ def test_a_terminal_says_over_how_many_seeds_if_not_all():
     assert compared.lines(compared.as_dict(compared.compared([]))) == []
 
 
-def test_an_evaluation_of_other_measures_shows_its_first_ones():
-    evaluations = [of(arm, 0, 0.1, measure=f"m{number}") for number in range(5) for arm in "ab"]
-    lines = compared.lines(compared.as_dict(compared.compared(evaluations)))
-    assert [line.split()[0] for line in lines if line.startswith("  m")] == ["m0", "m1"]
-
-
 @pytest.mark.parametrize(
     ("value", "signed", "text"),
     [
@@ -233,11 +227,6 @@ def test_rollouts_of_a_task_are_drawn_together(tmp_path):
     write(same, tmp_path / "a.jsonl")
     success = view(tmp_path / "a.jsonl").outcomes[0].evaluation.measure("success")
     assert (success.value, success.low, success.high) == (0.5, 0.0, 1.0)  # of two tasks, not of sixteen rollouts
-
-
-def test_what_no_rollout_has_is_no_measure(tmp_path):
-    play(tmp_path / "a.jsonl", [None, None])
-    assert [m.name for m in view(tmp_path).outcomes[0].evaluation.measures] == ["turns"]
 
 
 def test_rewards_beyond_a_float_are_no_number(tmp_path):

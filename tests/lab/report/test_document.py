@@ -9,7 +9,7 @@ from support.pages import Page
 from wm_plugin.lab.report import Comparison, Report, Sample, difference, render, write
 from wm_plugin.lab.report.chart import Change, Changes, Curve, Series
 from wm_plugin.lab.report.document import Section, Table
-from wm_plugin.tokens.view import LEGEND, Token
+from wm_plugin.tokens.view import Token
 
 ATTACK = "\"'><script>alert(1)</script><img src=http://evil.example/x>"
 
@@ -124,17 +124,6 @@ def test_parts_without_content_are_left_out_and_rendering_is_reproducible() -> N
     page = Page(render(Report("only a title")), "only a title")
     assert not {"table", "svg", "h2", "section"} & set(page.tags)
     assert render(report()) == render(report())
-
-
-def test_every_kind_of_token_is_explained() -> None:
-    text = Page(render(report()), "").text
-    for words in (
-        *LEGEND.values(),
-        "underlined: counts in the world-model loss",
-        "faint: does not count",
-        "↵ a line end",
-    ):
-        assert words in text
 
 
 def test_predictions_mark_what_is_wrong() -> None:

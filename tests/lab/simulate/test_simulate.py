@@ -24,8 +24,8 @@ from wm_plugin.data.prompts import load as load_prompts
 from wm_plugin.data.readers import read
 from wm_plugin.data.schema import Action, Call
 from wm_plugin.errors import UserError
+from wm_plugin.lab.agents.real import RealEpisode
 from wm_plugin.lab.simulate.beside import aligned
-from wm_plugin.lab.simulate.session import RealWorld as RealEpisode
 from wm_plugin.worlds.agents import rollout
 from wm_plugin.worlds.worlds import load
 
@@ -279,7 +279,7 @@ class Fragile(type(GRID.make())):
 
 def test_a_real_world_that_cannot_go_on_is_a_line_each_time(monkeypatch):
     monkeypatch.setattr(type(GRID), "environment", Fragile)
-    real = RealEpisode(GRID, GRID.rows(3, 0, False, None, None)[2])
+    real = RealEpisode(GRID.make(), GRID.rows(3, 0, False, None, None)[2])
     moves = [Action(calls=(Call(name="move", arguments={"direction": "U"}),))] * 3
     with pytest.raises(UserError, match="needs a package"):
         real.after(moves)
@@ -308,7 +308,7 @@ def test_after_the_end_there_is_only_the_way_back(monkeypatch, capsys):
         (("--max-turns", "0"), "--max-turns is 0; write a number >= 1"),
         (("--row", "-1"), "--row is -1; write a number >= 0"),
         (("--prompts", "rwml"), "rwml has no success mark"),
-        (("--context-file", "nowhere.yaml"), "nowhere.yaml: No such file or directory"),
+        (("--context-file", "nowhere.yaml"), "nowhere.yaml: cannot be read (No such file or directory)"),
     ],
 )
 def test_mistakes_in_flags(monkeypatch, capsys, flags, message):

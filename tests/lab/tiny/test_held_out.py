@@ -57,16 +57,6 @@ def test_looking_ahead_is_paired_with_playing_the_same_boards(monkeypatch) -> No
     assert len(set(held_out.layouts("look_ahead"))) > 80
 
 
-def test_predictions_are_second_observations() -> None:
-    held_out = HeldOut(TOKENIZER, 40)
-    predictions = held_out.predict(make_model(TOKENIZER, 0), count=2)
-    assert len(predictions) == 2
-    for prediction in predictions:
-        assert len(prediction.context) == 44  # two boards, two headers and two moves
-        assert len(prediction.real) == 20
-        assert prediction.real[-1] in ">!"
-
-
 def test_the_episodes_are_the_walks_that_are_measured() -> None:
     held_out = HeldOut(TOKENIZER, 24)
     texts = []

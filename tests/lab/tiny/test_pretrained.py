@@ -17,6 +17,7 @@ from wm_plugin.cli.templates import tokenizer_checks
 from wm_plugin.errors import MissingExtraError, UserError
 from wm_plugin.lab.tiny import pretrained
 from wm_plugin.lab.tiny.__main__ import main as tiny
+from wm_plugin.lab.tiny.policy import template
 from wm_plugin.runtime.command import exit_code
 from wm_plugin.tokens.chat import Chat
 
@@ -60,7 +61,7 @@ def test_the_folder_has_the_weights_of_the_file_and_loads_as_it_was(tmp_path):
     saved, made = AutoTokenizer.from_pretrained(tmp_path / "out"), pretrained._tokenizer(fields())
     text = "ab 12 ü<|im_end|>\n"
     assert saved(text).input_ids == made(text).input_ids
-    assert saved.chat_template == pretrained.CHAT_TEMPLATE
+    assert saved.chat_template == template("smollm2")
     assert json.loads((tmp_path / "out" / pretrained.MARK).read_text())["licence"] == "Apache-2.0"
     pretrained.save(tmp_path / "model.gguf", tmp_path / "out")  # its own folder may be written over
 

@@ -13,6 +13,7 @@ from wm_plugin.data.tokenize import Tokeniser
 from wm_plugin.errors import UserError
 from wm_plugin.lab.tiny import words
 from wm_plugin.lab.tiny.__main__ import main
+from wm_plugin.lab.tiny.policy import template
 
 pytestmark = pytest.mark.host
 
@@ -82,7 +83,7 @@ def test_the_command_writes_a_world_model(files, tmp_path, capsys):
     tokenizer, model = AutoTokenizer.from_pretrained(out), AutoModelForCausalLM.from_pretrained(out)
     assert len(tokenizer) == 300
     assert tokenizer.get_vocab() == words.make_tokenizer(files, 300).get_vocab()
-    assert tokenizer.chat_template == words.CHAT_TEMPLATE
+    assert tokenizer.chat_template == template("words")
     assert tokenizer.tokenize(f"a{words.HEADER}b")[1] == words.HEADER
     assert (model.config.num_hidden_layers, model.config.hidden_size) == (4, 128)
     assert model.generation_config.eos_token_id == tokenizer.eos_token_id

@@ -131,26 +131,6 @@ def test_seeds_give_other_answers_at_a_temperature(served):
     assert first == again != second
 
 
-@pytest.mark.parametrize(
-    "body",
-    [{}, {"messages": []}, {"messages": [1]}, {"messages": [{"role": "user", "content": "a"}], "temperature": -1}],
-)
-def test_what_is_no_question_is_refused(served, body):
-    url, _ = served
-    (found,) = Server(url, "world", api_key_env=None).post("/chat/completions", [body], lambda value: value)
-    assert found.kind == "refused"
-
-
-@pytest.mark.parametrize("count", [-1, 0, 1])
-def test_there_is_always_an_answer(served, count):
-    url, _ = served
-    body = {"messages": [{"role": "user", "content": "a"}], "temperature": 0, "n": count}
-    (found,) = Server(url, "world", api_key_env=None, max_retries=0).post(
-        "/chat/completions", [body], lambda value: value
-    )
-    assert len(found["choices"]) == 1
-
-
 @pytest.mark.slow
 def test_it_serves_as_long_as_a_command_runs(served, tmp_path):
     _, folder = served

@@ -8,8 +8,9 @@ from wm_plugin.cli.output import prints
 from wm_plugin.cli.support import find, read_block
 from wm_plugin.client.answers import Answers
 from wm_plugin.data.prompts import load
+from wm_plugin.lab.agents.real import RealEpisode
 from wm_plugin.lab.simulate.game import Game
-from wm_plugin.lab.simulate.session import ControlledSimulation, RealWorld, Session
+from wm_plugin.lab.simulate.session import ControlledSimulation, Session
 from wm_plugin.worlds.wrappers.control import ControlConfig, ControlEpisode
 
 
@@ -63,7 +64,7 @@ def simulate(
     controls = read_block(control, "--control", "control", ControlConfig) if control else None
     simulation = ControlledSimulation(family, observers=world.observers, world_context=hidden, seed=rows.seed)
     columns = rows.rows(world, row + 1)[row]
-    real = RealWorld(world, columns)
+    real = RealEpisode(world.make(), columns)
     start = real.start if contexts is None else contexts.filled(real.start)
     if contexts is not None:
         contexts.check_used()

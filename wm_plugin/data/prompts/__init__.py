@@ -48,13 +48,7 @@ def render(
 
     Args:
         stage: the variants to draw from: `rl`, `sft` or `cpt`.
-        seed: of the draw. All turns of a trajectory get the same variant.
-        thinking: ask for reasoning before the prediction, or for the prediction alone.
-        variant: take this one instead of a draw.
         world_context: what of the state is shown, as far as the context has it: True for all, False for what the agent sees.
-
-    Raises:
-        UserError: there is no such stage or variant.
     """
     name = prompts.choose(transition.trajectory, stage, seed, variant)
     chosen, observation = prompts.variants[name], transition.observation
@@ -83,9 +77,6 @@ def target(observation: Observation, prompts: Prompts, *, thinking: bool = False
 
     With `thinking` there is no empty thought, and the caller puts reasoning before the text. Without a tag the answer is the
     observation alone.
-
-    Raises:
-        RowError: the observation holds one of the tags, so that `rewards.extract` could not read it back from the answer.
     """
     text = observed(observation, prompts)
     for mark in ("<think>", "</think>", *([f"<{prompts.tag}>", f"</{prompts.tag}>"] if prompts.tag else [])):

@@ -31,12 +31,13 @@ from pathlib import Path
 from string import Template
 from typing import Any, Literal
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from wm_plugin.data.draws import whole_number
 from wm_plugin.data.failures import DOMAINS
 from wm_plugin.errors import UserError, nearest, shown
+from wm_plugin.options import Options
+from wm_plugin.runtime.texts import read_yaml
 
 FAMILIES = ("rwml", "word2world", *DOMAINS)
 OPTIONS = ("rwml-completion", "word2world-released")  # a family with an option that it has, or in another layout
@@ -48,10 +49,8 @@ Each message of the user's is what the agent does next. Each of your replies is 
 """
 
 
-class Variant(BaseModel):
+class Variant(Options):
     """The two templates of one wording of the question."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     user: str
     system: str = ""
@@ -59,10 +58,8 @@ class Variant(BaseModel):
     direct: str | None = None
 
 
-class Prompts(BaseModel):
+class Prompts(Options):
     """A file of prompts, from `load`. The docstring of this module documents the fields."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     variants: dict[str, Variant] = Field(min_length=1)
@@ -83,43 +80,40 @@ class Prompts(BaseModel):
     def _consistent(self) -> "Prompts":
         for field in self.fields:
             if field in PLACEHOLDERS or not re.fullmatch("[a-z_]+", field):
-                raise ValueError(
+                raise UserError(
                     f"fields: {field!r} cannot be a placeholder of your own; write another name, of a-z and _"
                 )
         for stage, names in self.stages.items():
+            if not names:
+                raise UserError(f"stages, {stage}: names no variant; leave the stage out for all of them")
             for name in names:
                 if name not in self.variants:
-                    raise ValueError(f"stages, {stage}: there is no variant {name!r}{nearest(name, self.variants)}")
-            if not names:
-                raise ValueError(f"stages, {stage}: names no variant; leave the stage out for all of them")
+                    raise UserError(f"stages, {stage}: there is no variant {name!r}{nearest(name, self.variants)}")
         for name, variant in self.variants.items():
-            self._check(name, variant)
+            self._check(f"variant {name}", variant)
         return self
 
-    def _check(self, name: str, variant: Variant) -> None:
+    def _check(self, where: str, variant: Variant) -> None:
         used: set[str] = set()
         for part, text in (("system", variant.system), ("user", variant.user)):
             template = Template(text)
             if not template.is_valid():
-                raise ValueError(f"variant {name}, {part}: a $ that begins no placeholder; write $$ for a dollar sign")
+                raise UserError(f"{where}, {part}: a $ that begins no placeholder; write $$ for a dollar sign")
             for placeholder in template.get_identifiers():
                 known = (*PLACEHOLDERS, *self.fields)
                 if placeholder not in known:
-                    raise ValueError(
-                        f"variant {name}, {part}: unknown placeholder ${placeholder}{nearest(placeholder, known)}"
-                    )
+                    raise UserError(f"{where}, {part}: unknown placeholder ${placeholder}{nearest(placeholder, known)}")
                 used.add(placeholder)
         if "action" not in Template(variant.user).get_identifiers():
-            raise ValueError(f"variant {name}, user: the placeholder $action is missing")
-        needed = ["context", *(["history"] if self.history == "text" else []), *(["answer"] if self.tag else [])]
-        needed += ["completion"] if self.completion else []
-        for placeholder in needed:
+            raise UserError(f"{where}, user: the placeholder $action is missing")
+        needed = {"context": True, "history": self.history == "text", "answer": self.tag, "completion": self.completion}
+        for placeholder in (name for name, is_needed in needed.items() if is_needed):
             if placeholder not in used and placeholder not in self.omits:
                 hint = f"; or write omits: [{placeholder}]" if placeholder in ("context", "history") else ""
-                raise ValueError(f"variant {name}: the placeholder ${placeholder} is missing{hint}")
-        for part, thinking in (("think", True), ("direct", False)):
-            if self.tag and f"<{self.tag}>" not in self.answer(name, thinking):
-                raise ValueError(f"variant {name}, {part}: does not say that the prediction goes into <{self.tag}>")
+                raise UserError(f"{where}: the placeholder ${placeholder} is missing{hint}")
+        for part in ("think", "direct"):
+            if self.tag and f"<{self.tag}>" not in self._answer(variant, part):
+                raise UserError(f"{where}, {part}: does not say that the prediction goes into <{self.tag}>")
 
     @property
     def domain(self) -> str:
@@ -128,29 +122,20 @@ class Prompts(BaseModel):
 
     def answer(self, variant: str, thinking: bool) -> str:
         """Return the `$answer` of a variant: its own, else the file's."""
-        own = self.variants[variant]
-        text = own.think if thinking else own.direct
-        return text if text is not None else self.think if thinking else self.direct
+        return self._answer(self.variants[variant], "think" if thinking else "direct")
+
+    def _answer(self, variant: Variant, part: str) -> str:
+        own: str | None = getattr(variant, part)
+        return getattr(self, part) if own is None else own
 
     def names(self, stage: str) -> list[str]:
-        """Return the names of the variants that a stage draws from.
-
-        Raises:
-            UserError: there is no such stage.
-        """
+        """Return the names of the variants that a stage draws from."""
         if stage not in STAGES:
             raise UserError(f"stage is {shown(stage)}{nearest(stage, STAGES)}")
         return self.stages.get(stage) or list(self.variants)  # type: ignore[call-overload]
 
     def choose(self, trajectory: str, stage: str, seed: int, variant: str | None = None) -> str:
-        """Draw the variant for a trajectory uniformly; the draw depends only on the seed and the trajectory's identity.
-
-        Args:
-            variant: take this one instead of a draw.
-
-        Raises:
-            UserError: there is no such stage or variant.
-        """
+        """Draw the variant for a trajectory uniformly; the draw depends only on the seed and the trajectory's identity."""
         if variant is not None:
             if variant not in self.variants:
                 raise UserError(f"{self.name}: there is no variant {variant!r}{nearest(variant, self.variants)}")
@@ -176,43 +161,18 @@ def load(name_or_path: str) -> Prompts:
     if styles is not None:
         if not isinstance(styles, str):
             raise UserError(f"{name_or_path}: styles is {shown(styles)}; write one of our names, or a path")
-        values = _read(str(Path(name_or_path).parent / styles) if _is_path(styles) else styles, name_or_path) | values
+        values = _read(str(Path(name_or_path).parent / styles) if _is_path(styles) else styles) | values
         if "styles" in values:
             raise UserError(f"{name_or_path}: styles: {styles} has styles itself; name those")
-    try:
-        return Prompts(**{**values, "name": name})
-    except ValidationError as error:
-        raise UserError(f"{name_or_path}: {_first(error)}") from None
+    return Prompts.read({**values, "name": name}, name_or_path)
 
 
 def _is_path(name: str) -> bool:
     return "/" in name or name.endswith(".yaml")
 
 
-def _read(name: str, referrer: str = "") -> dict[str, Any]:
-    """Read a file's values. `referrer` is the file whose `styles` names this one."""
-    source = Path(name) if _is_path(name) else resources.files(__package__) / f"{name}.yaml"
-    where = f"{referrer}: styles: " if referrer else ""
-    try:
-        values = yaml.safe_load(source.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{where}{name}: {error.strerror or error}") from None
-    except UnicodeDecodeError as error:
-        raise UserError(f"{where}{name}: not UTF-8 at byte {error.start}") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # also of a date or a number
-        raise UserError(f"{where}{name}: not YAML: {' '.join(str(error).split())[:200]}") from None
-    if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
-        raise UserError(f"{where}{name}: the file is no mapping; write tag, variants, ... at its top level")
+def _read(name: str) -> dict[str, Any]:
+    values = read_yaml(Path(name) if _is_path(name) else resources.files(__package__) / f"{name}.yaml")
+    if not isinstance(values, dict):
+        raise UserError(f"{name}: the file is no mapping; write tag, variants, ... at its top level")
     return values
-
-
-def _first(error: ValidationError) -> str:
-    """Say the first mistake, in one line."""
-    first = error.errors(include_url=False)[0]
-    place = [str(part) for part in first["loc"]]
-    if first["type"] == "extra_forbidden":
-        known = Variant.model_fields if place[0] == "variants" else Prompts.model_fields
-        message = f"unknown{nearest(place[-1], set(known) | {'styles'} - {'name'})}"
-    else:
-        message = first["msg"].removeprefix("Value error, ")
-    return ": ".join(filter(None, [", ".join(place), message]))

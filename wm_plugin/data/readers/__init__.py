@@ -58,11 +58,7 @@ def read(path: str | Path, format: str = "auto", *, on_reject: OnReject | None =
 
 
 def read_rows(path: Path, format: str = "auto", *, complete: Complete | None = None) -> Iterator[Outcome]:
-    """Yield the trajectories or the rejection of every row of a file.
-
-    Args:
-        complete: called with each trajectory; returns the one to take.
-    """
+    """Yield the trajectories or the rejection of every row of a file."""
     head = files.head(path)
     return _rows(_reader(format) if format != "auto" else detect(path, head), head, Part(path, format), complete)
 
@@ -79,11 +75,7 @@ class Part:
 
 
 def parts(path: Path, format: str = "auto", *, size: int = PART) -> Iterator[Part]:
-    """Cut a file into parts. An uncompressed file of lines gives ranges of about `size` bytes, any other file one part.
-
-    Raises:
-        UserError: as `read`.
-    """
+    """Cut a file into parts. An uncompressed file of lines gives ranges of about `size` bytes, any other file one part."""
     head = files.head(path)
     reader = _reader(format) if format != "auto" else detect(path, head)
     name = reader.__name__.rpartition(".")[2]
@@ -123,11 +115,7 @@ def _completed(rows: Iterator[Outcome], completions: Iterable[Complete]) -> Iter
 
 
 def detect(path: Path, head: files.Head) -> ModuleType:
-    """Return the first reader that matches a file.
-
-    Raises:
-        UserError: no reader matches; or the file holds dialogues, and its rows do not tell, or do not agree, who acts in them.
-    """
+    """Return the first reader that matches a file."""
     for name in FORMATS:
         reader = _reader(name)
         if reader.matches(head):

@@ -68,7 +68,6 @@ def rest_of(record: Mapping[str, Any], *used: str, **read: Any) -> dict[str, Any
     """Return the keys of a record that have no field, for the metadata.
 
     Args:
-        used: keys that became fields.
         read: keys with the values that were read from them. A key whose value is None could not be read: it is kept.
     """
     unread = {key for key, value in read.items() if value is None}

@@ -68,11 +68,7 @@ def convert(record: Any, source: Source) -> Iterator[Fields]:
 
 
 def _messages(prompt: str, output: str, known: Any) -> tuple[Fields | None, list[dict[str, Any]]]:
-    """Split the conversation into messages. Text without role marks is not split at the prompt: its context is returned, too.
-
-    Args:
-        known: the messages of the prompt, or None.
-    """
+    """Split the conversation into messages. Text without role marks is not split at the prompt: its context is returned, too."""
     if known is not None:
         if not isinstance(known, list):
             raise RowError(f"`{PROMPT}` is no list of messages", "wrong type")

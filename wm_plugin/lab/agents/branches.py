@@ -26,26 +26,18 @@ _MOST = 1024  # cached openings and closings: policies can make up any number of
 
 
 class Branch:
-    """An imagined episode.
-
-    Attributes:
-        state: the real episode so far.
-        action: the latest action, without its results yet.
-        stopped: the policy ended it with an action without a call; `over`: the world ended it.
-        turns: imagined turns with their results.
-        tokens, first_tokens: tokens that the policy generated for it, and for its first action.
-        trouble: why it failed, if it did.
-    """
+    """An imagined episode that goes on from `state`, the real episode so far, for at most `limit` turns."""
 
     def __init__(self, state: Trajectory, seed: int, limit: int) -> None:
-        self.state, self.limit, self.draw = state, limit, random.Random(seed)
-        self.seed = seed
-        self.action = Action()
-        self.turns: list[Turn] = []
+        self.state, self.seed, self.limit, self.draw = state, seed, limit, random.Random(seed)
+        self.action = Action()  # the latest one, without its results yet
+        self.turns: list[Turn] = []  # with their results
         self.rewards: list[float] = []
-        self.over = self.won = self.stopped = False
+        self.over = self.won = False  # by the world's word
+        self.stopped = False  # the policy ended it with an action without a call
         self.logp: float | None = None
-        self.tokens, self.first_tokens, self.trouble = 0, 0, ""
+        self.tokens = self.first_tokens = 0  # that the policy generated: for the episode, for its first action
+        self.trouble = ""  # why it failed
         self.pending: list[int] = []  # sampled but not yet fed to the model
         self.first, self.first_ids = Action(), list[int]()  # first_ids: only from a policy in this process
 
@@ -73,23 +65,17 @@ class Branch:
         self.trouble = self.trouble or trouble
 
     def continuation(self) -> Continuation:
-        said = [one.text for one in self.turns[0].observations] if self.turns else []
+        calls = "\n".join(map(write_call, self.first.calls))
+        said = "\n".join(one.text for turn in self.turns[:1] for one in turn.observations)
         return Continuation(
-            write_first(self.first),
-            len(self.turns),
-            self.over,
-            self.won,
-            tuple(self.rewards),
-            "\n".join(said),
-            self.logp,
+            first=calls or f"text: {self.first.text.strip()}",
+            turns=len(self.turns),
+            over=self.over,
+            won=self.won,
+            rewards=tuple(self.rewards),
+            observation=said,
+            logp=self.logp,
         )
-
-
-def write_first(action: Action) -> str:
-    """Write an action as a text that is equal for equal actions: its calls, or its text if it has none."""
-    if not action.calls:
-        return f"text: {action.text.strip()}"
-    return "\n".join(map(write_call, action.calls))
 
 
 def branches_of(state: Trajectory, seed: int, count: int, limit: int) -> list[Branch]:
@@ -98,24 +84,24 @@ def branches_of(state: Trajectory, seed: int, count: int, limit: int) -> list[Br
 
 
 class Imaginer(Protocol):
-    """A policy that imagines. It works on the branches of its latest `begin` only.
+    """A policy that imagines. It works on the branches of its latest `begin` only."""
 
-    Attributes:
-        own: it can predict results itself.
-        at_once: how many episodes it imagines together.
-        settings: which model it is, as JSON values.
-        sampling: how it samples actions, as JSON values.
-    """
-
-    own: bool
     batched: bool
 
     @property
-    def at_once(self) -> int: ...
+    def at_once(self) -> int:
+        """How many episodes it imagines together."""
+        ...
+
     @property
-    def settings(self) -> dict[str, Any]: ...
+    def settings(self) -> dict[str, Any]:
+        """Which model it is, as JSON values."""
+        ...
+
     @property
-    def sampling(self) -> dict[str, Any]: ...
+    def sampling(self) -> dict[str, Any]:
+        """How it samples actions, as JSON values."""
+        ...
 
     def begin(self, branches: Sequence[Branch], *, go_on: bool) -> None:
         """Sample each branch's first action; a state's branches are neighbours. `go_on`: the branches will continue."""
@@ -131,11 +117,7 @@ class Imaginer(Protocol):
 
 
 class ResultTexts:
-    """Where results begin and end in a rollout, for a model that predicts them.
-
-    Args:
-        chat: a tokenizer with the chat template that the policy was trained with.
-    """
+    """Where results begin and end in a rollout, by the chat template that the policy was trained with."""
 
     def __init__(self, chat: Chat) -> None:
         self.chat = chat
@@ -149,11 +131,7 @@ class ResultTexts:
         return hashlib.sha256(json.dumps([self.chat.template, words], default=str).encode()).hexdigest()[:16]
 
     def block(self, tools: Sequence[str], contents: Sequence[str]) -> list[int]:
-        """Return the tokens of a turn's results and of the next turn's header.
-
-        Raises:
-            UserError: the template gives no exact tokens.
-        """
+        """Return the tokens of a turn's results and of the next turn's header; raise UserError if they are not exact."""
         try:
             return self.chat.result_ids(tools, contents)
         except SpanError as error:

@@ -5,21 +5,22 @@ several. The real environment is the bound: what look-ahead would gain from perf
 """
 
 import hashlib
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-import wm_plugin.worlds.agents.rollout as rollout
 from wm_plugin.client.answers import Answers
-from wm_plugin.data.schema import Action, Kind, Observation, Trajectory
+from wm_plugin.data.schema import Action, Kind, Observation, Turn
 from wm_plugin.errors import UserError
 from wm_plugin.hosting.world import is_over
 from wm_plugin.lab.agents.branches import Branch, Imaginer
+from wm_plugin.lab.agents.real import RealEpisode
 from wm_plugin.runtime.workers import lost_by
 from wm_plugin.tokens.harmless import harmless
 from wm_plugin.tokens.message import Message
 from wm_plugin.worlds.agents.controls import CONTROLS
 from wm_plugin.worlds.agents.outcomes import Marks
+from wm_plugin.worlds.agents.rollout import Host
 from wm_plugin.worlds.kit.protocol import reward_of
 from wm_plugin.worlds.worlds import World
 from wm_plugin.worlds.wrappers.simulated_episode import Simulation
@@ -51,8 +52,7 @@ class ImaginedWorld:
 class OwnWorld(ImaginedWorld):
     """The policy predicts the results of its own calls; `marks` read the outcome from them.
 
-    Args:
-        observers: the kind of observation after each tool's calls, as in `World.observers`; "tool" after all others.
+    `observers` has the kind of observation after each tool's calls, as in `World.observers`; "tool" after all others.
     """
 
     def __init__(self, imaginer: Imaginer, marks: Marks, observers: Mapping[str, Kind] | None = None) -> None:
@@ -83,13 +83,8 @@ def imagined(
 class OtherWorld(ImaginedWorld):
     """A world model, asked as in `Simulation`; its mark of success says that an episode is won.
 
-    Questions pass through `harmless`, as in a simulated world: otherwise an action could write the world model's answer.
-
-    Args:
-        model: at temperature 0.
-        simulation: makes a simulation with the prompts of the model's training.
-        marks: for rewards, and for ends other than the model's mark of success.
-        tokens: control tokens of its tokenizer that `harmless` does not know by their form.
+    Questions pass through `harmless`, as in a simulated world: otherwise an action could write the world model's answer. `tokens`
+    are control tokens that `harmless` does not know by their form. `marks` tell rewards, and ends without success.
     """
 
     def __init__(
@@ -163,9 +158,9 @@ class RealWorld(ImaginedWorld):
     A replay equals the episode only where the row determines everything, as in our worlds.
     """
 
-    def __init__(self, world: World, marks: Marks, *, host: rollout.Host = "trl") -> None:
+    def __init__(self, world: World, marks: Marks, *, host: Host = "trl") -> None:
         self._world, self._marks, self._host = world, marks, host
-        self._played: dict[int, tuple[Any, Generator[Trajectory, Action | None, Trajectory]]] = {}
+        self._played: dict[int, RealEpisode] = {}
         self._free: list[Any] = []  # environments to reuse: some worlds start a process for each
 
     @property
@@ -174,56 +169,53 @@ class RealWorld(ImaginedWorld):
 
     def begin(self, branches: Sequence[Branch]) -> None:
         del branches  # each is replayed when it is first observed
-        self._free += [environment for environment, _ in self._played.values()]
+        self._free += [episode.environment for episode in self._played.values()]
         self._played = {}
 
     def observe(self, branches: Sequence[Branch]) -> None:
         for branch in branches:
             try:
-                self._step(branch)
+                episode = self._played.get(id(branch)) or self._replayed(branch)
             except UserError:
                 raise
             except Exception as error:  # of the environment
                 branch.fail(f"real world, {lost_by(error).kind}")
+            else:
+                if episode is not None:
+                    self._step(branch, episode)
 
-    def _step(self, branch: Branch) -> None:
-        if id(branch) not in self._played and not self._replayed(branch):
-            return
-        environment, steps = self._played[id(branch)]
+    def _step(self, branch: Branch, episode: RealEpisode) -> None:
+        environment = episode.environment
         before = reward_of(environment) or 0.0
-        after, over = _send(steps, branch.action)
-        success = after.success if over else getattr(environment, "success", None)
+        after = episode.after([*(turn.action for turn in branch.trajectory.turns), branch.action])
+        if episode.trouble:
+            branch.fail(f"real world, {episode.trouble}")
+            return
+        success = after.success if episode.over else getattr(environment, "success", None)
         reward = (reward_of(environment) or 0.0) - before
         seen = after.turns[-1].observations
         if self._marks.reward:
             reward = sum(self._marks.outcome(one.text).reward for one in seen)
-        branch.observe(seen, over=over or is_over(environment), won=bool(success), reward=reward)
+        branch.observe(seen, over=episode.over or is_over(environment), won=bool(success), reward=reward)
 
-    def _replayed(self, branch: Branch) -> bool:
-        """Replay the branch's episode in an environment; return False if it comes out differently."""
+    def _replayed(self, branch: Branch) -> RealEpisode | None:
+        """Replay the branch's episode in an environment; make the branch fail if it comes out differently."""
         row = branch.state.metadata.get("reset")
         if not isinstance(row, dict):
             raise UserError(_NO_ROW)
         environment = self._free.pop() if self._free else self._world.make()
         turns = branch.state.turns
-        steps = rollout.episode(environment, row, max_turns=len(turns) + branch.limit, host=self._host)
-        after = next(steps)
-        for turn in turns:
-            after, over = _send(steps, turn.action)
-            if over or _texts(after) != [one.text for one in turn.observations]:
-                branch.fail("real world, the replay differs from the episode")
-                return False
-        self._played[id(branch)] = environment, steps
-        return True
+        episode = RealEpisode(environment, row, max_turns=len(turns) + branch.limit, host=self._host)
+        after = episode.after([turn.action for turn in turns])
+        if episode.trouble:
+            branch.fail(f"real world, {episode.trouble}")
+            return None
+        if episode.over or list(map(_texts, after.turns)) != list(map(_texts, turns)):
+            branch.fail("real world, the replay differs from the episode")
+            return None
+        self._played[id(branch)] = episode
+        return episode
 
 
-def _send(steps: Any, action: Action) -> tuple[Trajectory, bool]:
-    """Send an action; return the episode and whether it has ended."""
-    try:
-        return steps.send(action), False
-    except StopIteration as end:
-        return end.value, True
-
-
-def _texts(trajectory: Trajectory) -> list[str]:
-    return [one.text for one in trajectory.turns[-1].observations]
+def _texts(turn: Turn) -> list[str]:
+    return [one.text for one in turn.observations]

@@ -24,12 +24,10 @@ NO_TOKENIZER = (
 class LocalImaginer:
     """A model in this process. A state's branches share its prompt's cache and continue from it.
 
-    Args:
-        predictor: the policy; its temperature and token limit are not used.
-        chat_template: replaces the tokenizer's own, as in the trainer.
+    The temperature and the limit of actions are `config`'s; `chat_template` replaces the tokenizer's own, as in the trainer.
     """
 
-    own, batched = True, True
+    batched = True
 
     def __init__(self, predictor: LocalPredictor, config: LookAheadConfig, chat_template: str | None = None) -> None:
         self.predictor, self.config = predictor, config
@@ -212,10 +210,7 @@ class LocalImaginer:
 class ServerImaginer:
     """A policy behind a server. Its chat gives actions; a raw prompt that ends where a result begins gives predicted results.
 
-    Args:
-        server: with the temperature and the token limit of actions.
-        tokenizer: the policy's, without which it cannot predict results.
-        logprobs: ask for log-probabilities of actions.
+    Without the policy's tokenizer it cannot predict results. The temperature and the limit of actions are the server's.
     """
 
     batched = False
@@ -231,7 +226,6 @@ class ServerImaginer:
     ) -> None:
         self.server, self.config, self._logprobs = server, config, logprobs
         self._results = None if tokenizer is None else ResultTexts(Chat(tokenizer, chat_template))
-        self.own = tokenizer is not None
 
     @property
     def at_once(self) -> int:

@@ -8,13 +8,11 @@ model or the real environment predicts what follows each action.
 is the same policy without a world model: one sample, the majority of n samples, or the sample it finds likeliest.
 """
 
-import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from wm_plugin.client.answers import Answer, Conversation
-from wm_plugin.data.schema import Action, Trajectory
+from wm_plugin.data.schema import Action, Record, Trajectory
 from wm_plugin.lab.agents.branches import Branch, Imaginer, branches_of
 from wm_plugin.lab.agents.imagined_worlds import ImaginedWorld
 from wm_plugin.lab.agents.lookahead_values import (
@@ -31,61 +29,30 @@ Way = Literal["plain", "majority", "best-of-n"]
 _FAR = 1 << 30  # turns
 
 
-@dataclass(frozen=True)
-class Decision:
-    """What an agent does, and what it imagined and spent on the way.
-
-    Attributes:
-        failure: why there is no action (one of `server.KINDS`), or "".
-        tokens: tokens that the agent generated.
-        samples: actions or episodes that it drew.
-        first_tokens: tokens of all its first actions.
-        imagined: the share of the chosen action's episodes in which it imagined success.
-        any_success: whether it imagined success for any action.
-        score: the chosen action's value; None where it acted as without looking ahead.
-        observation: what it imagined to follow the chosen action, if anything.
-        troubled: episodes that failed, for example because a world model did not answer.
-    """
+class Decision(Record):
+    """What an agent does, and what it imagined and spent on the way."""
 
     action: Action
-    failure: str = ""
-    tokens: int = 0
-    samples: int = 1
-    first_tokens: int = 0
-    imagined: float = 0.0
-    any_success: bool = False
-    score: float | None = None
-    observation: str | None = None
-    troubled: int = 0
-
-    def to_json(self) -> str:
-        values = {name: value for name, value in vars(self).items() if name != "action"}
-        return json.dumps({"action": json.loads(self.action.to_bytes()), **values})
-
-    @classmethod
-    def from_json(cls, text: str) -> "Decision":
-        """Read a decision. Raises ValueError if the text does not hold one, or is nested too deep."""
-        value = loads(text)
-        if not isinstance(value, dict):
-            raise ValueError("no decision")
-        try:
-            return cls(**{**value, "action": Action.model_validate(value.get("action"))})
-        except TypeError as error:
-            raise ValueError(str(error)) from None
+    failure: str = ""  # why there is no action: one of `server.KINDS`
+    tokens: int = 0  # that the agent generated
+    samples: int = 1  # actions or episodes that it drew
+    first_tokens: int = 0  # of all its first actions
+    imagined: float = 0.0  # the share of the chosen action's episodes in which it imagined success
+    any_success: bool = False  # whether it imagined success for any action
+    score: float | None = None  # the chosen action's value; None where it acted as without looking ahead
+    observation: str | None = None  # what it imagined to follow the chosen action
+    troubled: int = 0  # episodes that failed, for example because a world model did not answer
 
 
 class Decider:
-    """A `Model` that decides for many states at once and answers each `Situation` with an action.
-
-    Attributes:
-        at_once: how many states it decides together.
-    """
+    """A `Model` that decides for many states at once and answers each `Situation` with an action."""
 
     def __init__(self, imaginer: Imaginer) -> None:
         self.imaginer, self.batched = imaginer, imaginer.batched
 
     @property
     def at_once(self) -> int:
+        """How many states it decides together."""
         return self.imaginer.at_once
 
     @property
@@ -105,8 +72,10 @@ class Decider:
         self, conversations: Sequence[Conversation], seeds: Sequence[int], keep: Callable[[int, Answer], None]
     ) -> None:
         for index, one in enumerate(self.decide([_trajectory(one) for one in conversations], seeds)):
-            text = "" if one.failure else one.action.to_bytes().decode()
-            keep(index, Answer(text, failure=one.failure))
+            keep(index, Answer("" if one.failure else self._written(one), failure=one.failure))
+
+    def _written(self, one: Decision) -> str:
+        return one.action.to_bytes().decode()
 
 
 class LookAhead(Decider):
@@ -141,28 +110,24 @@ class LookAhead(Decider):
     def _decide(self, states: Sequence[Trajectory], seeds: Sequence[int]) -> Iterator[Decision]:
         groups = self.imagine(states, seeds)
         for group in groups:
-            sound = [one for one in group if not one.trouble]
-            tokens, troubled = sum(one.tokens for one in group), len(group) - len(sound)
+            spent = _spent(group)
             acted = [one for one in group if one.first.calls or one.first.text or not one.trouble]
             if not acted:  # the server gave no action at all
-                kind = group[0].trouble
-                yield Decision(Action(), failure=kind, tokens=tokens, samples=len(group), troubled=troubled)
+                yield Decision(action=Action(), failure=group[0].trouble, **spent)
                 continue
             branch, choice = taken(group, self.config)
             if choice is None:
-                yield Decision(acted[0].first, tokens=tokens, samples=len(group), troubled=troubled)
+                yield Decision(action=acted[0].first, **spent)
                 continue
             chosen = branch.continuation()
             yield Decision(
-                branch.first,
-                tokens=tokens,
-                samples=len(group),
+                action=branch.first,
                 first_tokens=sum(one.first_tokens for one in group),
                 imagined=choice.imagined,
                 any_success=choice.any_success,
                 score=choice.score,
                 observation=chosen.observation if chosen.turns else None,
-                troubled=troubled,
+                **spent,
             )
 
     def imagine(self, states: Sequence[Trajectory], seeds: Sequence[int]) -> list[list[Branch]]:
@@ -199,12 +164,7 @@ def taken(group: Sequence[Branch], config: LookAheadConfig) -> tuple[Branch, Cho
 
 
 class Sampled(Decider):
-    """The same policy without a world model.
-
-    Args:
-        way: plain (one sample), majority (the most frequent of `samples`), or best-of-n (the likeliest by its own
-            log-probability).
-    """
+    """The same policy without a world model: one sample, the most frequent of `samples`, or the likeliest by its own word."""
 
     def __init__(self, way: Way, imaginer: Imaginer, samples: int = 1) -> None:
         super().__init__(imaginer)
@@ -218,47 +178,46 @@ class Sampled(Decider):
         groups = [branches_of(*pair, self.samples, 1) for pair in zip(states, seeds, strict=True)]
         self.imaginer.begin([branch for group in groups for branch in group], go_on=False)
         for group in groups:
-            tokens = sum(one.tokens for one in group)
-            sound = [one for one in group if not one.trouble]
+            spent, sound = _spent(group), [one for one in group if not one.trouble]
             if not sound:
-                yield Decision(Action(), failure=group[0].trouble, tokens=tokens, samples=len(group))
+                yield Decision(action=Action(), failure=group[0].trouble, **{**spent, "troubled": 0})
                 continue
             drawn = [one.continuation() for one in sound]
             place = 0 if self.way == "plain" else (most_frequent if self.way == "majority" else most_likely)(drawn)
-            yield Decision(
-                sound[place].first,
-                tokens=tokens,
-                samples=len(group),
-                first_tokens=tokens,
-                troubled=len(group) - len(sound),
-            )
+            yield Decision(action=sound[place].first, first_tokens=spent["tokens"], **spent)
 
 
-class Decisions:
-    """A `Model` whose answers are a `Decider`'s whole decisions, for `Answers` to store; `decision` reads them."""
+class Decisions(Decider):
+    """A `Decider` that answers with whole decisions, for `Answers` to store; `decision` reads them."""
 
     def __init__(self, decider: Decider) -> None:
-        self.decider, self.batched = decider, decider.batched
+        super().__init__(decider.imaginer)
+        self.decider = decider
 
     @property
     def settings(self) -> dict[str, Any]:
         return {**self.decider.settings, "answers": "decisions"}
 
-    def ask(
-        self, conversations: Sequence[Conversation], seeds: Sequence[int], keep: Callable[[int, Answer], None]
-    ) -> None:
-        for index, one in enumerate(self.decider.decide([_trajectory(one) for one in conversations], seeds)):
-            keep(index, Answer("" if one.failure else one.to_json(), failure=one.failure))
+    def decide(self, states: Sequence[Trajectory], seeds: Sequence[int]) -> Iterator[Decision]:
+        return self.decider.decide(states, seeds)
+
+    def _written(self, one: Decision) -> str:
+        return one.to_bytes().decode()
 
 
 def decision(answer: Answer) -> Decision:
     """Read an answer of `Decisions`."""
     if answer.failure:
-        return Decision(Action(), failure=answer.failure)
+        return Decision(action=Action(), failure=answer.failure)
     try:
-        return Decision.from_json(answer.text)
+        return Decision.model_validate(loads(answer.text))
     except ValueError:
-        return Decision(Action(), failure="malformed")
+        return Decision(action=Action(), failure="malformed")
+
+
+def _spent(group: Sequence[Branch]) -> dict[str, Any]:
+    troubled = sum(bool(one.trouble) for one in group)
+    return {"tokens": sum(one.tokens for one in group), "samples": len(group), "troubled": troubled}
 
 
 def _trajectory(conversation: Conversation) -> Trajectory:

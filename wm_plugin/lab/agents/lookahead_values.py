@@ -60,11 +60,7 @@ class LookAheadConfig(Options):
     marks: Marks = option("Texts in observations that tell the outcome.", default=Marks())
 
     def check_marks(self) -> None:
-        """Refuse a value that no mark tells. World models and the real world tell success by themselves.
-
-        Raises:
-            UserError: a text is missing.
-        """
+        """Refuse a value that no mark tells. World models and the real world tell success by themselves."""
         marks, own = self.marks, self.world_model == "own"
         if self.value == "reward" and not marks.reward and self.world_model != "real":
             raise UserError(
@@ -99,25 +95,15 @@ def read_sets(value: Any) -> dict[str, LookAheadConfig]:
 
 @dataclass(frozen=True)
 class Continuation:
-    """An imagined episode.
+    """An imagined episode."""
 
-    Attributes:
-        first: its first action, as text; equal texts are one action.
-        turns: how many turns were imagined, including the first action's.
-        over: the world ended it within the depth, in imagination; an action without a call does not count.
-        won: it was won, in imagination.
-        rewards: each turn's.
-        observation: what was imagined to follow the first action.
-        logp: the first action's log-probability under the policy, if known.
-    """
-
-    first: str
-    turns: int = 0
-    over: bool = False
+    first: str  # its first action: calls, or the text; equal texts are one action
+    turns: int = 0  # including the first action's
+    over: bool = False  # the world ended it within the depth; an action without a call does not count
     won: bool = False
-    rewards: tuple[float, ...] = ()
-    observation: str = ""
-    logp: float | None = None
+    rewards: tuple[float, ...] = ()  # each turn's
+    observation: str = ""  # what was imagined to follow the first action
+    logp: float | None = None  # the first action's log-probability under the policy, if known
 
 
 def value_of(one: Continuation, config: LookAheadConfig) -> float:
@@ -130,19 +116,12 @@ def value_of(one: Continuation, config: LookAheadConfig) -> float:
 
 @dataclass(frozen=True)
 class Choice:
-    """What a policy does after looking ahead.
+    """What a policy does after looking ahead."""
 
-    Attributes:
-        place: the place of the continuation whose first action it takes.
-        score: that action's value; None where the policy acts as without looking ahead.
-        imagined: the share of that action's continuations in which success was imagined.
-        any_success: whether success was imagined for any action.
-    """
-
-    place: int
-    score: float | None
-    imagined: float
-    any_success: bool
+    place: int  # of the continuation whose first action it takes
+    score: float | None  # that action's value; None where the policy acts as without looking ahead
+    imagined: float  # the share of that action's continuations in which success was imagined
+    any_success: bool  # for any action
 
 
 def choose(continuations: Sequence[Continuation], config: LookAheadConfig, *, own: int | None = 0) -> Choice:
@@ -182,11 +161,7 @@ def most_frequent(continuations: Sequence[Continuation]) -> int:
 
 
 def most_likely(continuations: Sequence[Continuation]) -> int:
-    """Return the place of the action with the highest log-probability under the policy; the first one in a tie.
-
-    Raises:
-        UserError: there are no log-probabilities.
-    """
+    """Return the place of the action with the highest log-probability under the policy; the first one in a tie."""
     known = [-math.inf if one.logp is None else one.logp for one in continuations]
     if all(one.logp is None for one in continuations):
         raise UserError(
@@ -196,12 +171,7 @@ def most_likely(continuations: Sequence[Continuation]) -> int:
 
 
 def samples_for(budget: float, each: float) -> int:
-    """Return how many samples cost as much as look-ahead, to the nearest whole number, at least one.
-
-    Args:
-        budget: mean tokens of a look-ahead decision.
-        each: mean tokens of a policy's sample.
-    """
+    """Return how many samples of `each` tokens cost as much as a look-ahead decision, `budget`: at least one."""
     return max(1, math.floor(budget / each + 0.5)) if each > 0 else 1
 
 

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationInfo, field_validator
 
-from wm_plugin.data.columns import reward_columns
+from wm_plugin.data.render import reward_columns
 from wm_plugin.data.schema import Transition
 from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.lab.evaluation.yaml_file import read_yaml

@@ -23,11 +23,11 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from wm_plugin.client.answers import Answer, Answers, Model
 from wm_plugin.client.predict import seed_of
 from wm_plugin.client.server import KINDS
-from wm_plugin.data.columns import reward_columns
 from wm_plugin.data.draws import whole_number
 from wm_plugin.data.outputs import write_text
 from wm_plugin.data.predictions import same_settings
 from wm_plugin.data.prompts import Prompts, Variant, render
+from wm_plugin.data.render import reward_columns
 from wm_plugin.data.schema import Transition
 from wm_plugin.data.scores import Reward, score, truth
 from wm_plugin.errors import UserError, nearest

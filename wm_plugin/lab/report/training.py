@@ -3,79 +3,17 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from pathlib import Path
+
+import yaml
 
 from wm_plugin.lab.report.arms import Arm
 from wm_plugin.lab.report.chart import Curve
 
-# What people look at first, on both hosts and in fine-tuning; a pattern may match several metrics.
-OUTCOMES = (
-    "reward",
-    "critic/score/mean",
-    "critic/rewards/mean",
-    "eval/reward",
-    "eval/*/reward",
-    "val-core/*",
-    "wm/env/success*",
-)
-WORLD = ("echo/nll", "echo_tempered/nll", "eval/*nll*", "wm/*/nll", "wm/guard*", "wm/rwml/*", "echo*/coeff")
-OTHERS = (
-    "loss",
-    "eval/loss",
-    "eval/*/loss",
-    "entropy",
-    "actor/entropy",
-    "actor/entropy_loss",
-    "actor/pg_loss",
-    "kl",
-    "actor/ppo_kl",
-    "actor/kl_loss",
-    "grad_norm",
-    "actor/grad_norm",
-    "mean_token_accuracy",
-    "eval/mean_token_accuracy",
-)
-TOOLS = ("tools/*", "echo*/tool/*/nll", "wm/env/*call*", "wm/env/invalid_share*", "wm/env/effective_share*")
-BUDGETS = (
-    "wm/turn_budget",
-    "wm/env/turns",
-    "wm/env/truncated*",
-    "wm/env/budget*",
-    "num_turns/mean",
-    "completions/mean_length",
-    "completions/clipped_ratio",
-    "response_length/mean",
-    "response_length/clip_ratio",
-    "prompt_length/mean",
-    "echo*/tokens",
-    "num_tokens",
-    "perf/total_num_tokens",
-    "wm/env/policy_tokens*",
-    "wm/env/environment_tokens*",
-    "step_time",
-    "perf/time_per_step",
-)
+_KNOWN = yaml.safe_load(Path(__file__).with_name("metrics.yaml").read_text(encoding="utf-8"))
 REST = "All other metrics"
 _MOST = 12  # figures of a group
 _MOST_OF_REST = 60
-
-# A metric's unit, by the first of these words that is in its name.
-_UNITS = (
-    (("perplexity", "_ppl", "/ppl"), "perplexity"),
-    (("nll", "entropy", "log_ppl", "kl"), "nats a token"),
-    (("memory_", "_gb"), "GB"),
-    (("timing_per_token_ms",), "ms a token"),
-    (("timing_s", "seconds", "step_time", "time_per_step", "runtime"), "seconds"),
-    (("throughput", "per_second"), "a second"),
-    (("clip_ratio", "clipped_ratio", "aborted_ratio", "frequency", "share", "frac_", "clipfrac", "success", "accuracy",
-      "/acc", "truncated", "no_prediction", "policy_silent", "call_failed"), "share"),
-    (("reward", "score", "returns", "advantages"), "reward"),
-    (("grad_norm",), "L2 norm"),
-    (("learning_rate", "/lr"), "learning rate"),
-    (("coeff",), "factor"),
-    (("tokens", "length", "seqlen"), "tokens"),
-    (("turn_budget", "num_turns", "turns"), "turns"),
-    (("loss",), "loss"),
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -98,9 +36,9 @@ def groups(arms: Sequence[Arm], chosen: Sequence[str] = ()) -> list[Group]:
         return [_group("Training", _matching(metrics, chosen), arms, _MOST_OF_REST)]
     made, used = [], set()
     for title, patterns in (
-        ("Training", (*OUTCOMES, *WORLD, *OTHERS)),
-        ("Tools", TOOLS),
-        ("Budgets: turns, tokens, time", BUDGETS),
+        ("Training", [*_KNOWN["outcomes"], *_KNOWN["world"], *_KNOWN["others"]]),
+        ("Tools", _KNOWN["tools"]),
+        ("Budgets: turns, tokens, time", _KNOWN["budgets"]),
     ):
         matching = [metric for metric in _matching(metrics, patterns) if metric not in used and _moves(metric, arms)]
         used.update(matching)
@@ -112,21 +50,22 @@ def groups(arms: Sequence[Arm], chosen: Sequence[str] = ()) -> list[Group]:
 
 
 def outcome(arms: Sequence[Arm]) -> str | None:
-    """Return the metric that the runs are about: the first one of `OUTCOMES` that any of them has, else their loss."""
-    return next(iter(_matching(_metrics(arms), (*OUTCOMES, "eval/loss", "loss"))), None)
+    """Return the metric that the runs are about: the first of the known outcomes that any of them has, else their loss."""
+    return next(iter(_matching(_metrics(arms), [*_KNOWN["outcomes"], "eval/loss", "loss"])), None)
 
 
 def columns(arms: Sequence[Arm], most: int = 5) -> list[str]:
     """Return the metrics of a table at a glance."""
     metrics = _metrics(arms)
-    first = [*_matching(metrics, OUTCOMES)[:2], *_matching(metrics, WORLD)[:1], *_matching(metrics, OTHERS)]
-    return list(dict.fromkeys(first))[:most]
+    outcomes, world, others = (_matching(metrics, _KNOWN[name]) for name in ("outcomes", "world", "others"))
+    return list(dict.fromkeys([*outcomes[:2], *world[:1], *others]))[:most]
 
 
 def unit_of(metric: str) -> str:
     """Return a metric's unit, such as "nats a token"; "as logged" for an unknown metric."""
     name = metric.lower()
-    return next((unit for words, unit in _UNITS if any(word in name for word in words)), "as logged")
+    units: dict[str, list[str]] = _KNOWN["units"]
+    return next((unit for unit, words in units.items() if any(word in name for word in words)), "as logged")
 
 
 def _group(title: str, metrics: Sequence[str], arms: Sequence[Arm], most: int) -> Group:

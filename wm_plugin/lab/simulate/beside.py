@@ -8,9 +8,7 @@ from itertools import zip_longest
 from wm_plugin.runtime.command import output
 from wm_plugin.runtime.terminal import harmless, say
 
-_MOST = (
-    200  # lines of a text that are aligned, which takes the square of them; longer texts are compared place by place
-)
+_MOST = 200  # lines of a text that are aligned, in quadratic time; longer texts are compared place by place
 _NARROW = 60  # columns of a terminal that are too few for two texts
 
 
@@ -27,43 +25,34 @@ class Pair:
 
 
 def same(predicted: str, real: str) -> bool:
-    """Whether they are equal, white space at their ends aside, as `wm eval consistency` compares."""
+    """Return whether the texts are equal but for white space at their ends, as `wm eval consistency` compares."""
     return predicted.strip() == real.strip()
 
 
 def aligned(predicted: str, real: str) -> list[Pair]:
-    """The lines of both, each beside the one that it is, or in whose place it stands."""
+    """Return the lines of both texts in pairs."""
     ours, theirs = predicted.strip("\n").split("\n"), real.strip("\n").split("\n")
     if max(len(ours), len(theirs)) > _MOST:
         return [Pair(*pair) for pair in zip_longest(ours, theirs)]
     pairs: list[Pair] = []
-    for kind, a, b, c, d in SequenceMatcher(a=ours, b=theirs, autojunk=False).get_opcodes():
-        del kind
+    for _, a, b, c, d in SequenceMatcher(a=ours, b=theirs, autojunk=False).get_opcodes():
         pairs += [Pair(*pair) for pair in zip_longest(ours[a:b], theirs[c:d])]
     return pairs
 
 
 def print_beside(predicted: str, real: str) -> None:
-    """Print both: in two columns on a terminal, and in a pipe a line each, with a mark at its start.
-
-    The marks are a space for a line of both, `+` for one that only the world model says, and `-` for one that only the real world
-    says.
-    """
-    pairs = aligned(predicted, real)
-    if not sys.stdout.isatty():
-        say("\n".join(_lines(pairs)))
-        return
+    """Print both texts: in two columns on a terminal; in a pipe by line, with `+` (world model) and `-` (real world)."""
     from rich.console import Console
 
-    console = Console(highlight=False, markup=False, emoji=False)
-    if console.width < _NARROW:
+    pairs, console = aligned(predicted, real), Console(highlight=False, markup=False, emoji=False)
+    if not sys.stdout.isatty() or console.width < _NARROW:
         say("\n".join(_lines(pairs)))
         return
     from rich.table import Column, Table
     from rich.text import Text
 
-    half = Column("world model", ratio=1, overflow="fold"), Column("real world", ratio=1, overflow="fold")
-    table = Table(half[0], Column("", width=1), half[1], expand=True, box=None, pad_edge=False)
+    ours, theirs = (Column(name, ratio=1, overflow="fold") for name in ("world model", "real world"))
+    table = Table(ours, Column("", width=1), theirs, expand=True, box=None, pad_edge=False)
     for pair in pairs:
         styles = ("", "") if pair.same else ("bold green", "bold red")
         texts = (harmless(text or "").expandtabs() for text in (pair.predicted, pair.real))

@@ -27,12 +27,7 @@ quit              end; so does the end of the input"""
 
 
 class Game:
-    """A person's lines as turns of a session, and what the person sees of it.
-
-    Args:
-        settings: the model and its prompts, for trajectories that are saved.
-        beside: show the real world's answer beside every predicted one.
-    """
+    """A person's lines as turns of a session, and what the person sees of it. `settings` are kept with saved trajectories."""
 
     def __init__(self, session: Session, world: World, settings: dict[str, Any], *, beside: bool) -> None:
         self._session, self._world, self._settings, self._is_beside = session, world, settings, beside
@@ -52,7 +47,7 @@ class Game:
         }
 
     def play(self) -> str | None:
-        """Read lines to the end. Returns the file that was saved last."""
+        """Read lines to the end; return the file that was saved last."""
         replace_bad_input()
         context = self._session.simulation.trajectory.context
         known = ", ".join(self._commands)

@@ -95,7 +95,7 @@ def policy(options: Namespace) -> None:
     from wm_plugin.lab.tiny.folder import check_out, load, save
     from wm_plugin.lab.tiny.policy import make_model, make_tokenizer
     from wm_plugin.lab.tiny.warm_start import HEADS, STOP_AT, behaviour_cloning, world_model_sft
-    from wm_plugin.lab.tiny.world_model import FORESIGHT_TEMPLATE, unparsed, world_tokenizer
+    from wm_plugin.lab.tiny.world_model import unparsed, world_tokenizer
 
     if options.vocabulary is not None and not options.words:
         raise UserError("--vocabulary needs --words; name the files with it")
@@ -104,7 +104,7 @@ def policy(options: Namespace) -> None:
     seed, note = options.seed, {"seed": options.seed, "random": options.random or bool(options.words)}
     if options.foresees:
         tokenizer, model, note = (
-            world_tokenizer(FORESIGHT_TEMPLATE),
+            world_tokenizer("foresight"),
             load(options.foresees, "--foresees"),
             {"foresees": True},
         )

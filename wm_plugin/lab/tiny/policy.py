@@ -3,14 +3,15 @@
 A policy's turn is one token: a move (U, D, L or R) is a whole tool call, anything else a final answer.
 """
 
-import re
 import string
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 import transformers
+import yaml
 from packaging.version import Version
 from transformers import PreTrainedModel, Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 
@@ -20,60 +21,16 @@ ACTIONS = "UDLR"
 PAD, EOS = "<pad>", "<|im_end|>"  # verl looks for this EOS name in Qwen tokenizers
 HEADER = ":"  # opens a policy's turn: the template's only scaffold
 
+
+def template(name: str) -> str:
+    """Return the chat template in `name`.jinja, whose lines are one text."""
+    return "".join(Path(__file__).with_name(f"{name}.jinja").read_text(encoding="utf-8").splitlines())
+
+
 # A user's or a tool's message is its content alone. A `move` call is one character; other calls are spelt out, since TRL checks
 # the template with them. Earlier messages never depend on later ones, so that prefixes are preserved.
-CHAT_TEMPLATE = (
-    "{%- for message in messages -%}"
-    "{%- if message.role != 'assistant' -%}{{- message.content -}}"
-    "{%- elif message.tool_calls -%}{{- '" + HEADER + "' -}}"
-    "{%- for call in message.tool_calls -%}{%- set called = call.function -%}"
-    "{%- if called.name == 'move' and called.arguments.direction -%}{{- called.arguments.direction -}}"
-    "{%- else -%}{{- called.name ~ (called.arguments | tojson) -}}{%- endif -%}"
-    "{%- endfor -%}"
-    "{%- else -%}{{- '" + HEADER + "' ~ message.content ~ eos_token -}}{%- endif -%}"
-    "{%- endfor -%}"
-    "{%- if add_generation_prompt -%}{{- '" + HEADER + "' -}}{%- endif -%}"
-)
-# How a turn is parsed from transformers 5.13 on.
-RESPONSE_TEMPLATE: dict[str, Any] = {
-    "defaults": {"role": "assistant"},
-    "start_anchor": HEADER,
-    "fields": {
-        "tool_calls": {
-            "open_pattern": f"(?P<direction>[{ACTIONS}])",
-            "close_pattern": "(?=.|$)",
-            "repeats": True,
-            "content": "text",
-            "transform": {"type": "function", "function": {"name": "move", "arguments": {"direction": "{direction}"}}},
-        },
-        "content": {"close_pattern": re.escape(EOS), "content": "text"},
-    },
-}
-# The same before 5.13. transformers does not save it.
-RESPONSE_SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "role": {"const": "assistant"},
-        "content": {"type": "string", "x-regex": f"^([^{ACTIONS}]*)"},
-        "tool_calls": {
-            "type": "array",
-            "x-regex-iterator": f"([{ACTIONS}])",
-            "items": {
-                "type": "object",
-                "properties": {
-                    "type": {"const": "function"},
-                    "function": {
-                        "type": "object",
-                        "properties": {
-                            "name": {"const": "move"},
-                            "arguments": {"type": "object", "properties": {"direction": {"type": "string"}}},
-                        },
-                    },
-                },
-            },
-        },
-    },
-}
+CHAT_TEMPLATE = template("policy")
+RESPONSES: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("responses.yaml").read_text(encoding="utf-8"))
 
 
 class Tokenizer(Protocol):
@@ -102,9 +59,9 @@ def make_tokenizer() -> Qwen2Tokenizer:
     )
     tokenizer.chat_template = CHAT_TEMPLATE
     if Version(transformers.__version__) >= Version("5.13.0.dev0"):
-        tokenizer.response_template = RESPONSE_TEMPLATE
+        tokenizer.response_template = RESPONSES["policy"]
     else:
-        tokenizer.response_schema = RESPONSE_SCHEMA
+        tokenizer.response_schema = RESPONSES["policy_before_5_13"]  # which is not saved
     return tokenizer
 
 

@@ -34,45 +34,6 @@ NOTE = {
     "changes": "quantised to Q4_1 (by others), dequantised to float32; another chat template",
 }
 
-# ChatML. The line break stands before a header rather than after an end, so that a turn ends with the token that the policy
-# samples last, and what follows is the same on every host. Each tool is a line of the system message, each result a message.
-CHAT_TEMPLATE = (
-    "{%- set system = messages[0].content if messages[0].role == 'system' else "
-    "'You are a helpful AI assistant named SmolLM, trained by Hugging Face' -%}"
-    "{{- '<|im_start|>system\\n' ~ system -}}"
-    "{%- if tools -%}{{- '\\n\\nTools:' -}}"
-    "{%- for tool in tools -%}{%- set tool = tool.function or tool -%}"
-    "{{- '\\n' ~ tool.name ~ '(' ~ ((tool.parameters or {}).properties or {}) | join(', ') ~ '): ' ~ tool.description -}}"
-    "{%- endfor -%}"
-    '{{- \'\\nCall one by <tool_call>{"name": "...", "arguments": {...}}</tool_call>\' -}}'
-    "{%- endif -%}"
-    "{{- '<|im_end|>' -}}"
-    "{%- for message in messages -%}{%- if not (loop.first and message.role == 'system') -%}"
-    "{{- '\\n<|im_start|>' ~ message.role ~ '\\n' ~ (message.content or '') -}}"
-    "{%- for call in message.tool_calls or [] -%}{%- set call = call.function or call -%}"
-    "{{- '<tool_call>{\"name\": ' ~ call.name | tojson ~ ', \"arguments\": ' -}}"
-    "{{- call.arguments if call.arguments is string else call.arguments | tojson -}}"
-    "{{- '}</tool_call>' -}}"
-    "{%- endfor -%}"
-    "{{- '<|im_end|>' -}}"
-    "{%- endif -%}{%- endfor -%}"
-    "{%- if add_generation_prompt -%}{{- '\\n<|im_start|>assistant\\n' -}}{%- endif -%}"
-)
-# How a turn is parsed from transformers 5.13 on; TRL needs it for a custom template.
-RESPONSE_TEMPLATE: dict[str, Any] = {
-    "defaults": {"role": "assistant"},
-    "start_anchor": "<|im_start|>assistant\n",
-    "fields": {
-        "tool_calls": {
-            "open": "<tool_call>",
-            "close_pattern": r"</tool_call>\s*",
-            "repeats": True,
-            "content": "json",
-            "transform": {"type": "function", "function": "{content}"},
-        },
-        "content": {"close_pattern": r"<\|im_end\|>\s*", "content": "text"},
-    },
-}
 # A layer's parts by their names in GGUF.
 _PARTS = {
     "attn_norm": "input_layernorm",
@@ -228,6 +189,8 @@ def _tokenizer(fields: dict[str, Any]) -> Any:
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
+    from wm_plugin.lab.tiny.policy import RESPONSES, template
+
     tokens, kinds = fields["tokenizer.ggml.tokens"], fields["tokenizer.ggml.token_type"]
     merges = [tuple(merge.split(" ")) for merge in fields["tokenizer.ggml.merges"]]
     made = Tokenizer(models.BPE(vocab={token: number for number, token in enumerate(tokens)}, merges=merges))
@@ -245,6 +208,7 @@ def _tokenizer(fields: dict[str, Any]) -> Any:
         model_max_length=fields["llama.context_length"],
         clean_up_tokenization_spaces=False,
     )
-    tokenizer.chat_template = CHAT_TEMPLATE
-    tokenizer.response_template = RESPONSE_TEMPLATE
+    # ChatML. The line break stands before a header rather than after an end, so that a turn ends with the token that the policy
+    # samples last, and what follows is the same on every host. Each tool is a line of the system message, each result a message.
+    tokenizer.chat_template, tokenizer.response_template = template("smollm2"), RESPONSES["smollm2"]
     return tokenizer

@@ -15,8 +15,7 @@ from transformers import PreTrainedModel
 
 from wm_plugin.lab.evaluation.one_step import evaluate
 from wm_plugin.lab.tiny.policy import HEADER, Tokenizer
-from wm_plugin.lab.tiny.worlds import GRID, TinyWorld
-from wm_plugin.worlds.grid import MAX_TURNS, SIZE, expert, wanderer
+from wm_plugin.worlds.grid import MAX_TURNS, SIZE, GridEnvironment, expert, make_boards, walk, wanderer
 
 POLICY, OBSERVATION = 1, 2  # kinds of tokens; 0: the first board, a header, or padding
 # The next board's cell depends on the same cell and its four neighbours (16 to 26 tokens back) and on the move (up to 20 tokens
@@ -30,6 +29,7 @@ TURN_TOKENS = OBSERVATION_TOKENS + 2  # with the header and the move before it
 _BATCH_OF_WALKS, _BATCH_OF_DEMONSTRATIONS = 24, 32
 _VALIDATION_SEED = 7_000_003  # its boards are in no training and no report
 
+World = type[GridEnvironment]  # its law of motion may be another
 Progress = Callable[[int, int], None]  # steps done, steps planned
 
 
@@ -53,12 +53,17 @@ def encode(
 
 
 def walks(
-    tokenizer: Tokenizer, boards: Sequence[str], seed: int, world: TinyWorld = GRID
+    tokenizer: Tokenizer, boards: Sequence[str], seed: int, world: World = GridEnvironment
 ) -> tuple[list[list[int]], list[list[int]]]:
     """Walk at random, at most 4 moves; return token ids, and masks (1 = a next observation's token)."""
     rng = random.Random(seed)
-    ids, kinds = encode(tokenizer, [world.walk(board, wanderer(rng), WALK_TURNS) for board in boards])
+    ids, kinds = encode(tokenizer, [walk(board, wanderer(rng), WALK_TURNS, world) for board in boards])
     return ids, [[int(kind == OBSERVATION) for kind in row] for row in kinds]
+
+
+def boards_of(world: World, count: int, seed: int, *, held_out: bool = False) -> list[str]:
+    """Make boards whose goal is 1 to 6 moves away in `world`; a tenth of the wall layouts is held out."""
+    return make_boards(count, seed, held_out=held_out, moved=world._step)
 
 
 def world_model_sft(
@@ -71,7 +76,7 @@ def world_model_sft(
     check_every: int = 50,
     changed_weight: float = 5.0,
     progress: Progress | None = None,
-    world: TinyWorld = GRID,
+    world: World = GridEnvironment,
 ) -> float:
     """Train `model` in place to predict the next observation on random walks; return its last exact match share.
 
@@ -79,10 +84,11 @@ def world_model_sft(
     hard. Training ends when the exact match on held-out boards reaches `stop_at`, or after `max_steps` steps, over which the
     learning rate decays in any case.
     """
-    boards = world.boards(min(20_000, max_steps * _BATCH_OF_WALKS), seed)
+    boards = boards_of(world, min(20_000, max_steps * _BATCH_OF_WALKS), seed)
     rng = random.Random(seed + 1)
-    ids, kinds = encode(tokenizer, [world.walk(board, wanderer(rng), WALK_TURNS) for board in boards])
-    validation = walks(tokenizer, world.boards(128, _VALIDATION_SEED, held_out=True), _VALIDATION_SEED, world)
+    ids, kinds = encode(tokenizer, [walk(board, wanderer(rng), WALK_TURNS, world) for board in boards])
+    held_out = boards_of(world, 128, _VALIDATION_SEED, held_out=True)
+    validation = walks(tokenizer, held_out, _VALIDATION_SEED, world)
     exact = 0.0
 
     def loss(tokens: Tensor, kind: Tensor) -> Tensor:
@@ -117,15 +123,15 @@ def behaviour_cloning(
     demonstrations: int = 2000,
     environment_weight: float = 0.5,
     progress: Progress | None = None,
-    world: TinyWorld = GRID,
+    world: World = GridEnvironment,
 ) -> None:
     """Clone shortest ways into `model` in place, plus `environment_weight` times the loss on the observations between.
 
     Each loss is the mean over its own tokens. One mean over both would drown the actions, which are 1 token in 20.
     """
-    boards = world.boards(demonstrations, seed)
+    boards = boards_of(world, demonstrations, seed)
     rng = random.Random(seed)
-    ids, kinds = encode(tokenizer, [world.walk(board, expert(rng), MAX_TURNS) for board in boards], end=True)
+    ids, kinds = encode(tokenizer, [walk(board, expert(rng), MAX_TURNS, world) for board in boards], end=True)
 
     def loss(tokens: Tensor, kind: Tensor) -> Tensor:
         logits, targets, kind = model(input_ids=tokens[:, :-1]).logits, tokens[:, 1:], kind[:, 1:]

@@ -10,19 +10,11 @@ from typing import Any
 from transformers import Qwen2Tokenizer
 
 from wm_plugin.errors import UserError
-from wm_plugin.lab.tiny.policy import EOS, PAD
+from wm_plugin.lab.tiny.policy import EOS, PAD, template
 from wm_plugin.untrusted import encodable, loads
 
 SIZE = 2048  # tokens
 HEADER = "<|im_start|>"  # opens an assistant's turn
-# The other turns have no header: a world model's dialogue alternates after the system message.
-CHAT_TEMPLATE = (
-    "{%- for message in messages -%}"
-    "{%- if message.role == 'assistant' -%}{{- '" + HEADER + "' ~ message.content ~ eos_token -}}"
-    "{%- else -%}{{- message.content ~ '\\n' -}}{%- endif -%}"
-    "{%- endfor -%}"
-    "{%- if add_generation_prompt -%}{{- '" + HEADER + "' -}}{%- endif -%}"
-)
 _BYTES = 256
 _LONGEST = 32  # bytes in a token
 
@@ -79,7 +71,7 @@ def _make(vocabulary: dict[str, int], merges: list[Any]) -> Qwen2Tokenizer:
         additional_special_tokens=[HEADER],
         padding_side="left",
     )
-    tokenizer.chat_template = CHAT_TEMPLATE
+    tokenizer.chat_template = template("words")  # a world model's dialogue alternates: the other turns need no header
     return tokenizer
 
 

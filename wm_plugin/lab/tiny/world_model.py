@@ -21,27 +21,11 @@ from wm_plugin.data.sample import Sample
 from wm_plugin.data.tokenize import Tokeniser
 from wm_plugin.errors import UserError
 from wm_plugin.lab.evaluation.one_step import evaluate
-from wm_plugin.lab.tiny.policy import HEADER, make_tokenizer
+from wm_plugin.lab.tiny.policy import make_tokenizer, template
 from wm_plugin.lab.tiny.warm_start import STOP_AT, train
 
 HARD = 4.0  # the extra weight of a token that the model takes for impossible
 CHECKED = 64  # held-out rows that decide whether training ends early
-_BEFORE, _AFTER = 'move({"direction": "', '"})'  # the text of a `move` call around its direction
-_MOVE = "message.content | replace('" + _BEFORE + "', '') | replace('" + _AFTER + "', '')"
-TEMPLATE = (
-    "{%- for message in messages -%}"
-    "{%- if message.role == 'system' -%}{{- message.content ~ '" + HEADER + "' -}}"
-    "{%- elif message.role == 'user' -%}{{- " + _MOVE + " -}}"
-    "{%- else -%}{{- message.content ~ eos_token -}}{%- endif -%}"
-    "{%- endfor -%}"
-)
-# Exactly the policy's own text, so that a policy predicts without further training; nothing ends an observation.
-FORESIGHT_TEMPLATE = (
-    "{%- for message in messages -%}"
-    "{%- if message.role == 'user' -%}{{- '" + HEADER + "' ~ (" + _MOVE + ") -}}"
-    "{%- else -%}{{- message.content -}}{%- endif -%}"
-    "{%- endfor -%}"
-)
 
 
 class Rows(NamedTuple):
@@ -82,17 +66,18 @@ def fit(
     return exact
 
 
-def world_tokenizer(template: str = TEMPLATE) -> Any:
+def world_tokenizer(written: str = "world") -> Any:
     """Make the policy's tokenizer with a chat template that writes a dialogue with the world as the policy reads its episode.
 
     A move is one token, where the policy makes it, and an observation's end stands where the policy's turn begins. All cells are
     as far apart as in the policy's own text, so that what its layers learnt about the world still holds.
 
     Args:
-        template: `FORESIGHT_TEMPLATE` writes no ends: sampling must stop after the tokens of a board.
+        written: the chat template. "foresight" is exactly the policy's own text, so that a policy predicts without further
+            training; nothing ends an observation, so sampling must stop after the tokens of a board.
     """
     tokenizer = make_tokenizer()
-    tokenizer.chat_template = template
+    tokenizer.chat_template = template(written)
     return unparsed(tokenizer)
 
 

@@ -36,17 +36,18 @@ from wm_plugin.lab.tiny.warm_start import (
     SFT_STEPS,
     STOP_AT,
     TURN_TOKENS,
+    World,
     behaviour_cloning,
+    boards_of,
     world_model_sft,
 )
-from wm_plugin.lab.tiny.worlds import GRID, TinyWorld
 from wm_plugin.objectives import EchoConfig
 from wm_plugin.runtime.page import check_extra
 from wm_plugin.trl.demo.page import make_report
 from wm_plugin.trl.demo.report import Arm, make_claims, tell_look_ahead
 from wm_plugin.trl.trainer import WorldModelGRPOTrainer
 from wm_plugin.untrusted import loads
-from wm_plugin.worlds.grid import MAX_TURNS
+from wm_plugin.worlds.grid import MAX_TURNS, GridEnvironment
 
 COEFFS = (0.0, 1.0)
 GROUPS, GENERATIONS = 16, 8
@@ -181,7 +182,7 @@ def _warm_start(model: Any, tokenizer: Any, seed: int, limit: int | None, progre
 
 
 def make_trainer(
-    model: Any, tokenizer: Any, folder: str, *, steps: int, seed: int, coeff: float, world: TinyWorld = GRID
+    model: Any, tokenizer: Any, folder: str, *, steps: int, seed: int, coeff: float, world: World = GridEnvironment
 ) -> WorldModelGRPOTrainer:
     """Make the demo's GRPO trainer, which trains `model` in place; the host writes to `folder`."""
     args = GRPOConfig(
@@ -209,12 +210,14 @@ def make_trainer(
         adam_beta2=0.95,
         weight_decay=0.0,
     )
+    prompt = [{"role": "user", "content": ""}]  # the first observation is all
+    boards = boards_of(world, steps * GROUPS, _TRAINING_SEED + seed)
     trainer = WorldModelGRPOTrainer(
         model=model,
         args=args,
-        train_dataset=Dataset.from_list(world.rows(steps * GROUPS, _TRAINING_SEED + seed)),
+        train_dataset=Dataset.from_list([{"prompt": prompt, "board": board} for board in boards]),
         processing_class=tokenizer,
-        environment_factory=world.environment,
+        environment_factory=world,
         reward_funcs=[],
         world_model=EchoConfig(coeff=coeff),
     )

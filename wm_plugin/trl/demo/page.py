@@ -1,9 +1,11 @@
 """The demo's page: its headline, its picture, and the details of its arms."""
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 
 from wm_plugin.lab.evaluation.intervals import SHARE, Ratio, compare
 from wm_plugin.lab.evaluation.one_step import Prediction
@@ -17,19 +19,7 @@ from wm_plugin.trl.demo.report import Arm
 from wm_plugin.worlds.grid import MAX_TURNS, MOVES
 
 START = "the start"
-GLYPHS = (
-    ("A", "the agent"),
-    ("G", "the goal"),
-    ("P", "the agent on the goal"),
-    ("#", "a wall"),
-    (".", "a free cell"),
-    (">", "your move"),
-    ("!", "the episode is over"),
-    (HEADER, "a turn of the policy begins"),
-    (" ".join(MOVES), "its move: up, down, left, right"),
-    ("↵", "a line end"),
-    ("others", "made up by the policy"),
-)
+_TEXTS = yaml.safe_load(Path(__file__).with_name("page.yaml").read_text(encoding="utf-8"))
 MEASURES = {
     "exact": "next board predicted exactly",
     "env_nll": "environment NLL",
@@ -60,37 +50,40 @@ def make_report(result: dict[str, Any], arms: list[Arm], before: list[Prediction
         before: the start's predictions; the arms have theirs of the same walks.
         held_out: the boards of all measurements.
     """
-    ahead = result["look_ahead"]
+    ahead, warm_start = result["look_ahead"], result["warm_start"]
+    reached, wanted = warm_start["exact_reached"], warm_start["exact_wanted"]
+    facts = {
+        "steps": result["steps"],
+        "seed": result["seed"],
+        "seconds": f"{result['cpu_seconds']:,.0f}",
+        "share": f"{SHARE:.0%}",
+        "turns": MAX_TURNS,
+        "boards": result["boards"],
+        "half": result["boards"] // 2,
+        "walks": len(before),
+        "episodes": ahead["episodes_a_move"],
+        "ahead": ahead["boards"],
+        "reached": reached,
+        "wanted": wanted,
+    }
+    said = [_TEXTS["incomplete"]] if reached < wanted else []
     exact, nll, success, turns = (_curve(measure, arms, held_out) for measure in MEASURES)
-    used = [(arm, arm.as_dict()) for arm in arms]
     return Report(
-        title="What reinforcement learning does to a world model",
+        title=_TEXTS["title"],
         headline=headline(arms, result["claims"], ahead),
-        subtitle=f"{_incomplete(result['warm_start'])}A grid world, GRPO on TRL, {result['steps']} steps, seed "
-        f"{result['seed']}, {result['cpu_seconds']:,.0f} CPU seconds in all.",
+        subtitle=" ".join([*said, _TEXTS["subtitle"]]).format(**facts),
         picture=[_changes(ahead, arms), exact],
-        reading=list(_reading(result["steps"])),
-        glyphs=GLYPHS,
+        reading=[sentence.format(**facts) for sentence in _TEXTS["reading"]],
+        glyphs=list(_TEXTS["glyphs"].items()),
         measured=_table(arms, result["claims"], ahead),
         summary=[ahead["sentence"]],
         comparisons=_cards(before, arms),
-        comparing=f"{len(before)} walks are put in order by how many characters the three policies predict right. The cards come "
-        "from fixed places in that order, each with another board: the middle first, the worst last.",
+        comparing=_TEXTS["comparing"].format(**facts),
         curves=[nll, success, turns, *_training(arms)],
         samples=_samples(arms, held_out),
         notes=[
-            f"Intervals and bands are {SHARE:.0%} bootstraps over held-out wall layouts, paired where two policies are compared, "
-            "for this pair of runs. They do not cover how much another training seed would differ.",
-            f"Success and turns: one episode on each of {result['boards']} held-out boards, sampled at temperature 1 among the "
-            f"four moves, of at most {MAX_TURNS} turns. Next boards and environment NLL: what really followed in "
-            f"{result['boards'] // 2} random walks of at most 4 moves on other held-out boards.",
-            f"Looking ahead: {ahead['episodes_a_move']} imagined episodes a move, on {ahead['boards']} of the boards, with the "
-            "same random numbers as without; plain figures beside it are those of the same boards.",
-            *(
-                f"{arm.name} (coefficient {arm.coeff:g}) trained on {row['policy_tokens']:,} tokens of the policy, with "
-                f"{row['environment_tokens']:,} of the environment beside them, in {row['cpu_seconds']:,.0f} CPU seconds."
-                for arm, row in used
-            ),
+            *(sentence.format(**facts) for sentence in _TEXTS["notes"]),
+            *(_TEXTS["arm"].format(**{"name": arm.name, **arm.as_dict()}) for arm in arms),
         ],
         details={arm.name: f"coefficient {arm.coeff:g}" for arm in arms},
     )
@@ -134,41 +127,6 @@ def choose(scores: Sequence[float], boards: Sequence[Hashable], places: Sequence
         if free:
             chosen.append(order[min(free, key=lambda position: abs(position - wanted))])
     return chosen
-
-
-def _incomplete(warm_start: Mapping[str, Any]) -> str:
-    if warm_start["exact_reached"] >= warm_start["exact_wanted"]:
-        return ""
-    return (
-        f"The warm start is incomplete: its world model predicts {warm_start['exact_reached']:.0%} of next boards exactly, of "
-        f"the {warm_start['exact_wanted']:.0%} that the demo is meant to start from. "
-    )
-
-
-def _reading(steps: int) -> Iterator[str]:
-    yield (
-        "A tiny policy learns to predict the boards of a 4×4 grid world and to walk in it: the start. From there reinforcement "
-        f"learning (RL) trains it twice for {steps} steps: alone, and with the world-model objective added to its loss. Nothing "
-        "else differs."
-    )
-    yield "All that is called held-out was measured on wall layouts that were never trained on."
-    yield "Next board predicted exactly: the share of moves after which the policy foresees every character of the board."
-    yield (
-        "Looking ahead: before each move the policy imagines how it would go on, by its own predictions, and takes the "
-        "move whose imagined episodes reach the goal. The same weights do both, so this is only as good as its world model. "
-        "The hollow mark is plain play, the full mark is looking ahead, and the pale bar is the interval of the change: "
-        "where it leaves out the hollow mark, the change is more than chance."
-    )
-    yield (
-        f"In the table each policy is compared with the start, and in the last column with the other one; the last line is "
-        f"the {SHARE:.0%} interval of the difference."
-    )
-    yield (
-        f"Bands around lines are noise: where the line would lie in {SHARE:.0%} of draws of other boards. Lines whose bands "
-        "overlap much may not differ."
-    )
-    yield "Environment NLL, in nats a token: how much what really follows surprises the policy; 0 is perfect, lower is better."
-    yield "Boards are shown as the policy reads them:"
 
 
 def _changes(ahead: Mapping[str, Any], arms: Sequence[Arm]) -> Changes:

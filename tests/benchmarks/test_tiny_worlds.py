@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("transformers")
 
-from wm_plugin.lab.tiny.worlds import WORLDS
-from wm_plugin.worlds.grid import MAX_TURNS, expert, wanderer
+from tiny_worlds import WORLDS
+from wm_plugin.worlds.grid import MAX_TURNS, expert, walk, wanderer
 
 pytestmark = pytest.mark.host
 
@@ -49,12 +49,12 @@ def test_boards_can_be_won_and_experts_take_the_shortest_way(name):
     boards = world.boards(40, 1) + world.boards(10, 1, held_out=True)
     lengths = set()
     for board in boards:
-        walked = world.walk(board, expert(random.Random(0)), MAX_TURNS)
+        walked = walk(board, expert(random.Random(0)), MAX_TURNS, world.environment)
         assert walked[-1].endswith("!")
         assert "P" in walked[-1]
         assert {len(one) for one in walked[::2]} == {20}
         lengths.add(len(walked) // 2)
-        others = [world.walk(board, wanderer(random.Random(n)), MAX_TURNS) for n in range(5)]
+        others = [walk(board, wanderer(random.Random(n)), MAX_TURNS, world.environment) for n in range(5)]
         assert all("P" not in one[-1] or len(one) >= len(walked) for one in others)
     assert min(lengths) == 1
     assert max(lengths) > 2

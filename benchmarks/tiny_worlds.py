@@ -1,13 +1,13 @@
 """Worlds for the tiny policy: boards of 4x4 cells, four moves of one token each, and three laws of motion.
 
-All share one tokenizer, template and training; what a move does has to be learnt in each.
+`look_ahead.py` trains the tiny policy in each. All share one tokenizer, template and training.
 """
 
 from dataclasses import dataclass
 from typing import Any
 
-from wm_plugin.worlds.grid import MOVES, SIZE, GridEnvironment, make_boards, step, walk
-from wm_plugin.worlds.kit.protocol import Chooser
+from wm_plugin.lab.tiny.warm_start import boards_of
+from wm_plugin.worlds.grid import MOVES, SIZE, GridEnvironment, step
 
 
 class IceEnvironment(GridEnvironment):
@@ -38,17 +38,13 @@ class TinyWorld:
     environment: type[GridEnvironment]
 
     def boards(self, count: int, seed: int, *, held_out: bool = False) -> list[str]:
-        """Make boards whose goal is 1 to 6 moves away; a tenth of the wall layouts is held out, as in `grid.make_boards`."""
-        return make_boards(count, seed, held_out=held_out, moved=self.environment._step)
+        """Make boards whose goal is 1 to 6 moves away; a tenth of the wall layouts is held out."""
+        return boards_of(self.environment, count, seed, held_out=held_out)
 
     def rows(self, count: int, seed: int, *, held_out: bool = False) -> list[dict[str, Any]]:
-        """Make rows for a trainer, whose whole prompt is the first observation."""
+        """Make rows to play, whose whole prompt is the first observation."""
         prompt = [{"role": "user", "content": ""}]
         return [{"prompt": prompt, "board": board} for board in self.boards(count, seed, held_out=held_out)]
-
-    def walk(self, board: str, choose: Chooser, max_turns: int) -> list[str]:
-        """Play at most `max_turns` moves; return [observation, action, observation, ..., observation]."""
-        return walk(board, choose, max_turns, self.environment)
 
 
 GRID = TinyWorld("grid", GridEnvironment)

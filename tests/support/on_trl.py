@@ -27,6 +27,7 @@ from trl import GRPOConfig, GRPOTrainer
 from support.tiny import byte_level, fast, qwen2
 from support.tools import ToolEnvironment, call
 from wm_plugin.hosting.world import tool_methods
+from wm_plugin.trl import WorldModelGRPOTrainer
 
 # an environment's own reward came with 1.8; before it get_reward was taken for a tool
 NEEDS_ENVIRONMENTS = pytest.mark.skipif(
@@ -151,6 +152,14 @@ class Batches:
             self.batches = []
         self.batches.append({key: value.clone() for key, value in inputs.items() if torch.is_tensor(value)})
         return super()._compute_loss(model, inputs)
+
+
+class Stock(Batches, Scripted, GRPOTrainer):
+    """TRL's own trainer, scripted."""
+
+
+class Ours(Batches, Scripted, WorldModelGRPOTrainer):
+    """Ours."""
 
 
 def make(

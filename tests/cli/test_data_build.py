@@ -71,33 +71,33 @@ def test_own_successes_at_most_so_many_of_a_task(wm, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--as", "rmwl"), '"rmwl" for --as'),
-        (("--host", "vrl"), 'Did you mean "verl"?'),
-        (("--as", "agentworld"), "agentworld needs prompts: name a domain"),
-        (("--as", "imitation", "--prompts", "rwml"), "imitation has no option prompts"),
-        (("--as", "rwml", "--turn-information"), "rwml has no option turn_information"),
-        (("--as", "imitation", "--turn-information"), "imitation has no option turn_information"),
-        (("--as", "word2world", "--history", "2"), "word2world has no option history"),
-        (("--prompts", "rmwl"), "there are no prompts 'rmwl'"),
-        (("--corpus", "a.md"), "rwml-sft has no option corpora, which is for cpt"),
-        (("--as", "imitation", "--per-task", "2"), "imitation has no option per_task, which is for rft"),
-        (("--as", "rft", "--per-task", "0"), "per_task is 0"),
-        (("--hidden", "all", "--world-context"), "--hidden and --world-context say the same"),
-        (("--max-tokens", "9"), "max_tokens needs a tokenizer"),
-        (("--as", "word2world", "--too-long", "cut"), '"cut" for --too-long'),
-        (("--as", "word2world", "--too-long", "truncate"), "needs max_tokens"),
-        (("--as", "rwml", "--tokenizer", "t", "--max-tokens", "9", "--too-long", "truncate"), "rwml ends with"),
-        (("--tokenizer", "t", "--max-tokens", "9", "--too-long", "truncate"), "rwml-sft ends with what it is about"),
-        (("--tokenizer", "./no/such/folder"), "tokenizer ./no/such/folder: no tokenizer, there is no such folder"),
-        (("--out", "x.csv"), "x.csv: write a name"),
-        (("--host", "verl"), "x.jsonl: verl's SFT reads parquet only"),
-        (("--history", "-1"), "history is -1"),
+        ("--as rmwl", '"rmwl" for --as'),
+        ("--host vrl", 'Did you mean "verl"?'),
+        ("--as agentworld", "agentworld needs prompts: name a domain"),
+        ("--as imitation --prompts rwml", "imitation has no option prompts"),
+        ("--as rwml --turn-information", "rwml has no option turn_information"),
+        ("--as imitation --turn-information", "imitation has no option turn_information"),
+        ("--as word2world --history 2", "word2world has no option history"),
+        ("--prompts rmwl", "there are no prompts 'rmwl'"),
+        ("--corpus a.md", "rwml-sft has no option corpora, which is for cpt"),
+        ("--as imitation --per-task 2", "imitation has no option per_task, which is for rft"),
+        ("--as rft --per-task 0", "per_task is 0"),
+        ("--hidden all --world-context", "--hidden and --world-context say the same"),
+        ("--max-tokens 9", "max_tokens needs a tokenizer"),
+        ("--as word2world --too-long cut", '"cut" for --too-long'),
+        ("--as word2world --too-long truncate", "needs max_tokens"),
+        ("--as rwml --tokenizer t --max-tokens 9 --too-long truncate", "rwml ends with"),
+        ("--tokenizer t --max-tokens 9 --too-long truncate", "rwml-sft ends with what it is about"),
+        ("--tokenizer ./no/such/folder", "tokenizer ./no/such/folder: no tokenizer, there is no such folder"),
+        ("--out x.csv", "x.csv: write a name"),
+        ("--host verl", "x.jsonl: verl's SFT reads parquet only"),
+        ("--history -1", "history is -1"),
     ],
 )
 def test_mistakes_are_one_line(wm, grid, tmp_path, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
     command = ("data", "build", grid, "--as", "rwml-sft", "--host", "trl", "--out", "x.jsonl")
-    assert message in wm.error(*command, *arguments)
+    assert message in wm.error(*command, *arguments.split())
     assert not list(tmp_path.glob("x*"))
 
 

@@ -116,10 +116,8 @@ def test_the_filter_model_is_trained_on_other_tasks_than_it_predicts(wm, source,
         filters, "import_object", lambda *_, **__: lambda model, rows, out, **options: trained.append((rows, options))
     )
     monkeypatch.setattr(flags, "LocalPredictor", lambda *_, **__: Scripted())
-    arguments = [*easy(source, "", "--filter-share", "0.3"), "--model", "base"]
-    for flag in ("--server", "--server-model"):
-        place = arguments.index(flag)
-        del arguments[place : place + 2]
+    served = ("--server", "", "--server-model", "m")
+    arguments = [one for one in easy(source, "", "--filter-share", "0.3") if one not in served] + ["--model", "base"]
     result = wm.json(*arguments)
     rows, options = trained[0]
     assert result["trained_on"] == len(rows) > 0
@@ -141,28 +139,25 @@ def test_the_filter_model_is_trained_on_other_tasks_than_it_predicts(wm, source,
 @pytest.mark.parametrize(
     ("make", "more", "message"),
     [
-        (easy, ("--model", "m"), "name one model: --model, --filter-model or --server; not --model and --server"),
-        (easy, ("--reward", "rwml"), "not all observations are tools' results: comparing texts by their embeddings"),
-        (easy, ("--reward", "exat"), "reward: there is no 'exat'; did you mean 'exact'?"),
-        (easy, ("--keep", "10"), "--keep is 10; write a number >= 0 and <= 1"),
-        (easy, ("--threshold", "0.1", "--target-easy-share", "0.3"), "--target-easy-share finds the threshold"),
-        (easy, ("--filter-data", "x"), "--filter-data is for training"),
-        (easy, ("--out", "x.parquet"), "x.parquet: write a name that ends in .jsonl"),
-        (easy, ("--out", "/dev/null/x.jsonl"), "/dev/null/x.jsonl: /dev/null is no folder"),
-        (easy, ("--prompts", "rwlm"), "there are no prompts 'rwlm'; did you mean 'rwml'"),
-        (easy, ("--shard-size", "0"), "--shard-size is 0"),
-        (easy, ("--k", "0"), "--k is 0; write a whole number"),
-        (best, ("--host", "vrl"), "did you mean 'verl'"),
-        (best, ("--host", "verl"), "verl's SFT reads parquet only"),
-        (best, ("--judge-args", "{"), "--judge-args is no JSON"),
-        (best, ("--judge-args", "[]"), "--judge-args is []; write an object"),
-        (best, ("--judge-args", '{"stepp": 1}'), "rouge does not take these arguments"),
-        (best, ("--compare", "refference"), "did you mean 'reference'"),
-        (best, ("--max-tokens", "9"), "--max-tokens is 9, and needs a --tokenizer"),
+        (easy, "--model m", "name one model: --model, --filter-model or --server; not --model and --server"),
+        (easy, "--reward rwml", "not all observations are tools' results: comparing texts by their embeddings"),
+        (easy, "--reward exat", "reward: there is no 'exat'; did you mean 'exact'?"),
+        (easy, "--keep 10", "--keep is 10; write a number >= 0 and <= 1"),
+        (easy, "--threshold 0.1 --target-easy-share 0.3", "--target-easy-share finds the threshold"),
+        (easy, "--filter-data x", "--filter-data is for training"),
+        (easy, "--out x.parquet", "x.parquet: write a name that ends in .jsonl"),
+        (easy, "--prompts rwlm", "there are no prompts 'rwlm'; did you mean 'rwml'"),
+        (best, "--host vrl", "did you mean 'verl'"),
+        (best, "--host verl", "verl's SFT reads parquet only"),
+        (best, "--judge-args {", "--judge-args is no JSON"),
+        (best, "--judge-args []", "--judge-args is []; write an object"),
+        (best, '--judge-args {"stepp":1}', "rouge does not take these arguments"),
+        (best, "--compare refference", "did you mean 'reference'"),
+        (best, "--max-tokens 9", "--max-tokens is 9, and needs a --tokenizer"),
     ],
 )
 def test_mistakes_are_one_line(wm, source, make, more, message):
-    assert message in wm.error(*make(source, "http://127.0.0.1:9/v1", *more))
+    assert message in wm.error(*make(source, "http://127.0.0.1:9/v1", *more.split()))
 
 
 def test_best_keeps_the_thought_of_the_best_output(wm, source):
@@ -205,21 +200,11 @@ def test_best_by_a_judge_and_in_pairs_as_tokens(wm, tmp_path, host):
     out = tmp_path / "sft.parquet"
     with serving(reply) as url:
         server = {"server": {"base_url": url, "model": "judge"}}
-        flags = {
-            "--prompts": "mcp",
-            "--server": url,
-            "--server-model": "reasoner",
-            "--judge": "rubric",
-            "--judge-args": json.dumps(server | {"scale": "unit"}),
-            "--compare": "reference",
-            "--compare-args": json.dumps(server),
-            "--threshold": 0.1,
-            "--host": host,
-            "--tokenizer": tmp_path / "tokenizer",
-            "--out": out,
-        }
-        arguments = [part for pair in flags.items() for part in pair]
-        result = wm.json("lab", "best", tmp_path / "grid.jsonl", *arguments, "--turn-information")
+        arguments = ("--prompts", "mcp", "--server", url, "--server-model", "reasoner", "--threshold", 0.1)
+        judge = ("--judge", "rubric", "--judge-args", json.dumps(server | {"scale": "unit"}))
+        compare = ("--compare", "reference", "--compare-args", json.dumps(server), "--turn-information")
+        written = ("--host", host, "--tokenizer", tmp_path / "tokenizer", "--out", out)
+        result = wm.json("lab", "best", tmp_path / "grid.jsonl", *arguments, *judge, *compare, *written)
     rows = pyarrow.parquet.read_table(out).to_pylist()
     assert 0 < len(rows) == result["rows"] == result["retained"] <= result["candidates"]
     assert result["compared"] > 0

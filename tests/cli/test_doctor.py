@@ -1,5 +1,4 @@
 import dataclasses
-import json
 import os
 import subprocess
 import sys
@@ -8,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from wm_plugin.cli import main
 from wm_plugin.errors import install
 from wm_plugin.hosting import installation
 from wm_plugin.hosting.checks import Check
@@ -18,14 +16,9 @@ from wm_plugin.runtime import patches
 NOTHING = {"python": "3.11.0"} | dict.fromkeys(installation._PACKAGES)
 
 
-def run_json(capsys, *arguments):
-    code = main.main(["doctor", "--json", *arguments])
-    return code, json.loads(capsys.readouterr().out)
-
-
-def state(result, name):
-    (check,) = (check for check in result["checks"] if check["name"] == name)
-    return check["state"]
+def check(result, name):
+    (found,) = (one for one in result["checks"] if one["name"] == name)
+    return found
 
 
 @pytest.fixture
@@ -51,10 +44,9 @@ def test_versions_of_what_is_absent_are_null(monkeypatch):
     assert found["python"].startswith("3.")
 
 
-def test_no_host_at_all_fails_and_says_how_to_install_one(capsys, hosts):
+def test_no_host_at_all_fails_and_says_how_to_install_one(wm, hosts):
     hosts()
-    code, result = run_json(capsys)
-    assert code == 1
+    result = wm.json("doctor", code=1)
     assert result["ok"] is False
     assert result["checks"][0]["mend"] == f"{install('trl')}; or {install('verl')}"
 
@@ -63,28 +55,25 @@ def test_no_host_at_all_fails_and_says_how_to_install_one(capsys, hosts):
     ("trl", "verl", "expected"),
     [("ok", None, 0), ("ok", "ok", 0), (None, "ok", 0), ("fail", "ok", 1), ("ok", "fail", 1)],
 )
-def test_hosts(capsys, hosts, monkeypatch, trl, verl, expected):
+def test_hosts(wm, hosts, monkeypatch, trl, verl, expected):
     versions = {"trl": trl and "1.16", "verl": verl and "0.9"}
     hosts(**versions)
     for name, host_state in (("trl", trl), ("verl", verl)):
         module = types.ModuleType(f"wm_plugin.{name}.doctor")
         module.checks = lambda name=name, host_state=host_state: [Check(name, host_state, "detail", "mend")]
         monkeypatch.setitem(sys.modules, module.__name__, module)
-    code, result = run_json(capsys)
-    assert (code, result["ok"]) == (expected, expected == 0)
-    advice = [check["mend"] for check in result["checks"] if check["state"] == "info" and check["name"] in versions]
-    assert not any(advice)  # to install the other host would break this one
-    assert state(result, "trl") == (trl or "info")
-    assert state(result, "verl") == (verl or "info")
+    result = wm.json("doctor", code=expected)
+    assert result["ok"] is (expected == 0)
+    for name, host_state in (("trl", trl), ("verl", verl)):
+        assert check(result, name)["state"] == (host_state or "info")
+        assert host_state or not check(result, name)["mend"]  # to install the other host would break this one
 
 
-def test_a_host_that_cannot_be_imported_fails_with_the_reason(hosts, capsys, monkeypatch):
+def test_a_host_that_cannot_be_imported_fails_with_the_reason(wm, hosts, monkeypatch):
     hosts(trl="9.9")
     monkeypatch.setitem(sys.modules, "wm_plugin.trl.doctor", None)
-    code, result = run_json(capsys)
-    assert code == 1
-    (check,) = (c for c in result["checks"] if c["name"] == "trl")
-    assert "9.9 is installed, but cannot be used (ModuleNotFoundError" in check["detail"]
+    detail = check(wm.json("doctor", code=1), "trl")["detail"]
+    assert "9.9 is installed, but cannot be used (ModuleNotFoundError" in detail
 
 
 def test_a_trl_that_is_too_old_is_said_before_it_is_imported(tmp_path):
@@ -96,10 +85,8 @@ def test_a_trl_that_is_too_old_is_said_before_it_is_imported(tmp_path):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / name).write_text(text)
     (tmp_path / "c.yaml").write_text("echo_coeff: 0.05\n")
-    variables = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(tmp_path), str(Path(installation.__file__).parents[2])]),
-    }
+    path = os.pathsep.join([str(tmp_path), str(Path(installation.__file__).parents[2])])
+    variables = {**os.environ, "PYTHONPATH": path}
     for words, code in ((["train", "--config", str(tmp_path / "c.yaml")], 2), (["doctor"], 1)):
         command = [sys.executable, "-m", "wm_plugin", *words]
         done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
@@ -108,26 +95,18 @@ def test_a_trl_that_is_too_old_is_said_before_it_is_imported(tmp_path):
         assert "Traceback" not in done.stderr
 
 
-def test_people_see_every_check_and_its_mend(capsys, hosts, monkeypatch):
+def test_people_see_every_check_and_its_mend(wm, hosts, monkeypatch):
     hosts(trl="1.16")
     checks = [Check("trl", "ok", "fine"), Check("[b]x", "fail", "broken", "mend it")]
     monkeypatch.setattr(installation, "check_hosts", lambda _: checks)
-    assert main.main(["doctor"]) == 1
-    out = capsys.readouterr().out
+    monkeypatch.setattr(installation, "check_recipes", lambda: Check("recipes", "ok", "a.yaml, b.yaml, c.yaml"))
+    out = wm.text("doctor", code=1)
     assert "verl          not installed" in out
     assert "ok    trl: fine" in out
     assert "fail  [b]x: broken\n      → mend it" in out
+    assert "recipes: 3 files in wm_plugin.recipes (wm doctor --json lists them)\n" in out
     assert out.endswith("Not ready: see the lines marked fail.\n")
-
-
-@pytest.mark.parametrize(("names", "files"), [("a.yaml", "1 file"), ("a.yaml, b.yaml, c.yaml", "3 files")])
-def test_the_terminal_counts_recipes_and_json_lists_them(capsys, monkeypatch, names, files):
-    monkeypatch.setattr(installation, "check_recipes", lambda: Check("recipes", "ok", names))
-    monkeypatch.setattr(installation, "check_hosts", lambda installed: [])
-    assert main.main(["doctor"]) == 0
-    assert f"recipes: {files} in wm_plugin.recipes (wm doctor --json lists them)\n" in capsys.readouterr().out
-    assert main.main(["doctor", "--json"]) == 0
-    assert names in capsys.readouterr().out
+    assert check(wm.json("doctor", code=1), "recipes")["detail"] == "a.yaml, b.yaml, c.yaml"
 
 
 def test_recipes_are_listed_from_the_package(monkeypatch, tmp_path):
@@ -159,10 +138,6 @@ def trl_doctor(monkeypatch, tmp_path):
     return trl_doctor
 
 
-def states(module):
-    return {check.name: check.state for check in module.checks()}
-
-
 @pytest.mark.host
 def test_the_installed_trl_works(trl_doctor):
     found = {check.name: check for check in trl_doctor.checks()}
@@ -170,51 +145,44 @@ def test_the_installed_trl_works(trl_doctor):
     assert found["trl hooks"].detail == f"all {len(trl_doctor.support.HOOKS)} found"
 
 
+OLD = ("Liger loss", "dapo normalisation", "environment_factory")
+
+
 @pytest.mark.host
 @pytest.mark.parametrize(
-    ("trl", "transformers", "expected"),
+    ("trl", "transformers", "warned", "failed"),
     [
-        ("1.16.0", "5.23.0", {}),
-        ("1.13.0", "5.23.0", {"Liger loss": "warn"}),
-        ("1.9.1", "5.23.0", {"Liger loss": "warn"}),
-        ("1.9.0", "5.23.0", {"Liger loss": "warn", "dapo normalisation": "warn"}),
-        (
-            "1.0.0",
-            "5.23.0",
-            {"Liger loss": "warn", "dapo normalisation": "warn", "environment_factory": "warn"},
-        ),
-        ("1.16.0", "5.1.0", {"environment_factory": "warn", "tool calls": "warn"}),
-        ("2.0.0", "5.23.0", {"trl": "fail"}),
-        (
-            "0.29.0",
-            "5.23.0",
-            {"trl": "fail", "Liger loss": "warn", "dapo normalisation": "warn", "environment_factory": "warn"},
-        ),
+        ("1.16.0", "5.23.0", (), ()),
+        ("1.9.1", "5.23.0", OLD[:1], ()),
+        ("1.9.0", "5.23.0", OLD[:2], ()),
+        ("1.0.0", "5.23.0", OLD, ()),
+        ("1.16.0", "5.1.0", ("environment_factory", "tool calls"), ()),
+        ("2.0.0", "5.23.0", (), ("trl",)),
+        ("0.29.0", "5.23.0", OLD, ("trl",)),
     ],
 )
-def test_claims_follow_the_versions(trl_doctor, monkeypatch, trl, transformers, expected):
+def test_claims_follow_the_versions(trl_doctor, monkeypatch, trl, transformers, warned, failed):
     monkeypatch.setattr(trl_doctor.support, "versions", lambda: {"trl": trl, "transformers": transformers})
     monkeypatch.setattr(trl_doctor, "installed", lambda package: package != "jmespath")
-    found = states(trl_doctor)
-    assert {name: state for name, state in found.items() if state != "ok"} == expected
-    assert all(check.mend for check in trl_doctor.checks() if check.state != "ok")
+    found = {one.name: one.state for one in trl_doctor.checks() if one.state != "ok"}
+    assert found == dict.fromkeys(warned, "warn") | dict.fromkeys(failed, "fail")
+    assert all(one.mend for one in trl_doctor.checks() if one.state != "ok")
 
 
 @pytest.mark.host
-def test_fsdp_that_a_cpu_will_not_have_is_a_line(trl_doctor, monkeypatch, capsys, tmp_path):
+def test_fsdp_that_a_cpu_will_not_have_is_a_line(wm, trl_doctor, monkeypatch, tmp_path):
     (tmp_path / "default_config.yaml").write_text("distributed_type: FSDP\n")
     monkeypatch.setattr(trl_doctor.sharding, "_has_gpu", lambda: False)
-    assert main.main(["doctor"]) == 0
-    assert "warn  sharding: FSDP was asked for (in " in (out := capsys.readouterr().out)
+    out = wm.text("doctor")
+    assert "warn  sharding: FSDP was asked for (in " in out
     assert "DDP runs: accelerate leaves FSDP out on a CPU\n      → run on GPUs" in out
 
 
 @pytest.mark.host
 def test_a_hook_that_is_gone_fails(trl_doctor, monkeypatch):
     monkeypatch.setattr(trl_doctor.support, "HOOKS", (Hook("trl", "GRPOTrainer.x"),))
-    (check,) = (check for check in trl_doctor.checks() if check.name == "trl hooks")
-    assert check.state == "fail"
-    assert "trl.GRPOTrainer.x is gone" in check.detail
+    (gone,) = (one for one in trl_doctor.checks() if one.name == "trl hooks")
+    assert (gone.state, "trl.GRPOTrainer.x is gone" in gone.detail) == ("fail", True)
 
 
 @pytest.mark.host
@@ -232,18 +200,12 @@ def test_tokenizers(trl_doctor):
     assert "its own" in trl_doctor.check_tokenizer(tokenizer).detail
     tokenizer.chat_template = (templates / "qwen3.jinja").read_text()  # TRL trains with a variant of it
     assert trl_doctor.rollout_template(tokenizer) == (templates / "qwen3_training.jinja").read_text()
-    check = trl_doctor.check_tokenizer(tokenizer)
-    assert check.state == "ok"
-    assert "training template" in check.detail
-    assert "do not list the tools" not in check.detail
-    tokenizer = make_policy_tokenizer()  # its template and its way of parsing calls are its own
-    check = trl_doctor.check_tokenizer(tokenizer)
-    assert (check.state, "do not list the tools" in check.detail) == ("ok", True)
-
-    class Slow:
-        is_fast = False
-
-    assert trl_doctor.check_tokenizer(Slow()).state == "fail"
+    trained = trl_doctor.check_tokenizer(tokenizer)
+    assert (trained.state, "training template" in trained.detail) == ("ok", True)
+    assert "do not list the tools" not in trained.detail
+    own = trl_doctor.check_tokenizer(make_policy_tokenizer())  # its template and its way of parsing calls are its own
+    assert (own.state, "do not list the tools" in own.detail) == ("ok", True)
+    assert trl_doctor.check_tokenizer(types.SimpleNamespace(is_fast=False)).state == "fail"
 
 
 LEFT_OUT = "it leaves out the names of tools, names of arguments, values of arguments"
@@ -267,46 +229,43 @@ ROLES = "{% for m in messages %}{{ m.role }}{% endfor %}"
     ],
     ids=["no calls", "roles alone", "fails", "unknown calls", "none"],
 )
-def test_a_template_that_trl_refuses_is_not_ok(trl_doctor, capsys, tmp_path, template, reason):
+def test_a_template_that_trl_refuses_is_not_ok(wm, trl_doctor, tmp_path, template, reason):
     pytest.importorskip("trl", minversion="1.5")  # before it, it asked less
     from support.on_trl import make_tokenizer
     from wm_plugin.trl.templates import MEND
 
     tokenizer = make_tokenizer()
     tokenizer.chat_template = template
-    check = trl_doctor.check_tokenizer(tokenizer)
-    assert (check.state, check.mend) == ("fail", MEND)
-    assert check.detail.startswith("TRL refuses the chat template for tool calls: ")
-    assert reason in check.detail
-    assert "\n" not in check.detail
+    refused = trl_doctor.check_tokenizer(tokenizer)
+    assert (refused.state, refused.mend) == ("fail", MEND)
+    assert refused.detail.startswith("TRL refuses the chat template for tool calls: ")
+    assert reason in refused.detail
+    assert "\n" not in refused.detail
     assert getattr(tokenizer, "response_template", None) is None  # the question changes nothing
     tokenizer.save_pretrained(tmp_path)
-    code, result = run_json(capsys, "--tokenizer", str(tmp_path))
-    assert (code, result["ok"]) == (1, False)
-    assert [check["state"] for check in result["checks"] if check["name"].endswith(" on trl")] == ["fail"]
-    flags = ["--tokenizer", str(tmp_path), "--chat-template", "qwen2_5"]
-    assert run_json(capsys, *flags)[0] == 0  # as it says
+    result = wm.json("doctor", "--tokenizer", tmp_path, code=1)
+    assert result["ok"] is False
+    assert [one["state"] for one in result["checks"] if one["name"].endswith(" on trl")] == ["fail"]
+    wm.json("doctor", "--tokenizer", tmp_path, "--chat-template", "qwen2_5")  # as it says
 
 
 @pytest.mark.host
-def test_a_template_is_a_file_or_a_name_of_trls(trl_doctor, capsys, tmp_path):
+def test_a_tokenizer_and_a_template_by_file_or_a_name_of_trls(wm, trl_doctor, tmp_path):
     from support.on_trl import make_tokenizer
 
     make_tokenizer().save_pretrained(tmp_path)
-    (tmp_path / "mine.jinja").write_text(ROLES)
-
-    def error(*flags):
-        assert main.main(["doctor", *flags]) == 2
-        return capsys.readouterr().err
-
-    code, _ = run_json(capsys, "--tokenizer", str(tmp_path), "--chat-template", str(tmp_path / "mine.jinja"))
-    assert code == 1
-    said = error("--tokenizer", str(tmp_path), "--chat-template", "qwen2_6")
+    result = wm.json("doctor", "--tokenizer", tmp_path)
+    assert any(one["name"].startswith("tokenizer ") and one["state"] == "ok" for one in result["checks"])
+    assert set(result["checks"][0]) == {field.name for field in dataclasses.fields(Check)}
+    mine = tmp_path / "mine.jinja"
+    mine.write_text(ROLES)
+    wm.json("doctor", "--tokenizer", tmp_path, "--chat-template", mine, code=1)
+    said = wm.error("doctor", "--tokenizer", tmp_path, "--chat-template", "qwen2_6")
     assert "--chat-template is 'qwen2_6', which cannot be read (No such file or directory), and TRL ships no" in said
     assert "did you mean 'qwen" in said
-    (tmp_path / "mine.jinja").write_bytes(b"\xff")
-    assert "is not UTF-8" in error("--tokenizer", str(tmp_path), "--chat-template", str(tmp_path / "mine.jinja"))
-    assert "name one with --tokenizer" in error("--chat-template", "qwen2_5")
+    mine.write_bytes(b"\xff")
+    assert "is not UTF-8" in wm.error("doctor", "--tokenizer", tmp_path, "--chat-template", mine)
+    assert "name one with --tokenizer" in wm.error("doctor", "--chat-template", "qwen2_5")
 
 
 @pytest.mark.host
@@ -320,17 +279,6 @@ def test_calls_are_parsed_as_the_new_template_writes_them(trl_doctor):
     assert tokenizer.response_template is not None
     put_template(tokenizer, read_template("qwen2_5", "x"))
     assert tokenizer.response_template is None  # the trainer puts TRL's in
-
-
-@pytest.mark.host
-def test_the_command_checks_a_tokenizer(trl_doctor, capsys, tmp_path):
-    from support.on_trl import make_tokenizer
-
-    make_tokenizer().save_pretrained(tmp_path)
-    code, result = run_json(capsys, "--tokenizer", str(tmp_path))
-    assert code == 0
-    assert any(check["name"].startswith("tokenizer ") and check["state"] == "ok" for check in result["checks"])
-    assert set(result["checks"][0]) == {field.name for field in dataclasses.fields(Check)}
 
 
 @pytest.fixture
@@ -351,32 +299,30 @@ def patched(monkeypatch, tmp_path, hosts):
     return set_up
 
 
-def patches_of(result):
-    return [check for check in result["checks"] if check["name"].startswith("patch")]
+def patch_of(wm):
+    """The one line about patches."""
+    (found,) = (one for one in wm.json("doctor", code=None)["checks"] if one["name"].startswith("patch"))
+    return found
 
 
 @pytest.mark.parametrize(("text", "words"), [("a\n", "not applied: it breaks."), ("b\n", "applied: it breaks.")])
-def test_patches_that_are_applied_or_worth_it_are_listed(capsys, patched, text, words):
+def test_patches_that_are_applied_or_worth_it_are_listed(wm, patched, text, words):
     folder = patched(text, trl="1.0")
-    _, result = run_json(capsys)
-    (check,) = patches_of(result)
-    assert (check["name"], check["state"], check["detail"]) == ("patch trl-x", "info", words)
+    found = patch_of(wm)
+    assert (found["name"], found["state"], found["detail"]) == ("patch trl-x", "info", words)
     command = f"worth it for all: patch -p1 -d {folder} < {folder}/trl-x.patch"
-    assert check["mend"] == (command if text == "a\n" else "")
+    assert found["mend"] == (command if text == "a\n" else "")
     assert (folder / "x.py").read_text() == text  # nothing is applied
 
 
-def test_patches_that_mend_nothing_here_are_one_line(capsys, patched):
+def test_patches_that_mend_nothing_here_are_one_line(wm, patched):
     patched("c\n", trl="2.0", verl="2.0")
-    _, result = run_json(capsys)
-    (check,) = patches_of(result)
-    assert check["detail"] == "nothing to mend here: trl-x (for trl ==1.0), verl-x (for verl ==1.0)"
+    assert patch_of(wm)["detail"] == "nothing to mend here: trl-x (for trl ==1.0), verl-x (for verl ==1.0)"
 
 
 @pytest.mark.parametrize(("beside", "hit"), [(None, False), ("1.12.0", False), ("1.13.0", True), ("1.14.0.dev0", True)])
-def test_a_patch_may_be_worth_it_only_beside_another_package(capsys, patched, beside, hit):
+def test_a_patch_may_be_worth_it_only_beside_another_package(wm, patched, beside, hit):
     patched("a\n", header="Beside: peft>=1.13\n", verl="1.0", peft=beside)
-    _, result = run_json(capsys)
-    (check,) = patches_of(result)
-    assert bool(check["mend"]) is hit
-    assert hit or check["detail"] == "nothing to mend here: verl-x (for verl ==1.0 beside peft>=1.13)"
+    found = patch_of(wm)
+    assert bool(found["mend"]) is hit
+    assert hit or found["detail"] == "nothing to mend here: verl-x (for verl ==1.0 beside peft>=1.13)"

@@ -6,16 +6,11 @@ import re
 import pytest
 
 from support.openai_server import OpenAIServer, block
-from wm_plugin.cli import main
 from wm_plugin.data.schema import Action, Call, Context, Observation, Trajectory, Turn
 from wm_plugin.data.write import write
 from wm_plugin.lab.evaluation.measures import read_result, read_rows
 
-
-def wm(capsys, *arguments):
-    code = main.main(["lab", "foresight", *map(str, arguments)])
-    out, err = capsys.readouterr()
-    return code, out, err
+VERB = ("lab", "foresight")
 
 
 def episode(task, *turns):
@@ -30,7 +25,7 @@ def episode(task, *turns):
     return Trajectory(turns=made, context=Context(action_space=({"name": "open"},)), task_id=task)
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     before = [
@@ -43,7 +38,6 @@ def files(tmp_path, monkeypatch):
     ]
     write(before, tmp_path / "before.jsonl")
     write(after, tmp_path / "after.jsonl")
-    return tmp_path
 
 
 def reply(body):
@@ -56,26 +50,16 @@ def reply(body):
     return f"Read.\n<final_evaluation>\n{json.dumps(value)}\n</final_evaluation>"
 
 
-def test_before_and_after_with_a_judge(capsys, files):
+def judged(server):
+    return ("--server", server.base_url, "--server-model", "judge")
+
+
+def test_before_and_after_with_a_judge(wm):
     with OpenAIServer(reply) as server:
-        arguments = (
-            "after.jsonl",
-            "--before",
-            "before.jsonl",
-            "--server",
-            server.base_url,
-            "--server-model",
-            "judge",
-            "--out",
-            "out",
-        )
-        code, printed, _ = wm(capsys, *arguments, "--json")
-        asked = len(server.bodies)
-        again = json.loads(wm(capsys, *arguments, "--json")[1])
+        arguments = (*VERB, "after.jsonl", "--before", "before.jsonl", *judged(server), "--out", "out")
+        made, asked = wm.json(*arguments), len(server.bodies)
+        assert wm.json(*arguments) == made == read_result("out").as_dict() | {"ok": True}
         assert len(server.bodies) == asked  # nothing twice
-    made = json.loads(printed)
-    assert (code, made["ok"]) == (0, True)
-    assert made == again == read_result("out").as_dict() | {"ok": True}
     values = {(one["name"], one["group"]): one["value"] for one in made["measures"]}
     assert (values["accuracy", ""], values["accuracy", "before"]) == (1.0, 0.5)
     assert values["accuracy_difference", ""] == 0.5
@@ -84,27 +68,23 @@ def test_before_and_after_with_a_judge(capsys, files):
     assert values["invalid_calls_difference", ""] == pytest.approx(-1 / 3)
     assert values["invalid_calls", "unknown tool"] == 0
     assert values["interrupts", ""] == 1 / 3
-    rows = list(read_rows("out"))
-    assert [(row["data"], row["predicted"], row["real"]) for row in rows][:2] == [
+    assert [(row["data"], row["predicted"], row["real"]) for row in read_rows("out")][:2] == [
         ("after", "I expect: locked", "locked"),
         ("after", "I expect: open", "open"),
     ]
     assert made["settings"]["judge"]["model"] == "judge"
 
 
-def test_a_server_that_fails_is_counted(capsys, files):
+def test_a_server_that_fails_is_counted(wm):
     with OpenAIServer(reply, faults=lambda number: "400" if number == 0 else None) as server:
-        flags = ("--server", server.base_url, "--server-model", "judge", "--concurrency", "1")
-        code, printed, _ = wm(capsys, "after.jsonl", *flags, "--json")
-    made = json.loads(printed)
+        made = wm.json(*VERB, "after.jsonl", *judged(server), "--concurrency", "1")
     (accuracy,) = [one for one in made["measures"] if (one["name"], one["by"]) == ("accuracy", "")]
-    assert (code, made["failures"]) == (0, {"refused": 1})
+    assert made["failures"] == {"refused": 1}
     assert (accuracy["value"], accuracy["count"], accuracy["failed"], accuracy["with_failed"]) == (1.0, 1, 1, 0.5)
 
 
-def test_actions_alone_need_no_judge(capsys, files):
-    code, printed, _ = wm(capsys, "after.jsonl", "--before", "before.jsonl", "--passive", "open")
-    assert code == 0
+def test_actions_alone_need_no_judge(wm):
+    printed = wm.text(*VERB, "after.jsonl", "--before", "before.jsonl", "--passive", "open")
     assert re.search(r"\nineffective_actions +100%", printed)
     assert "no judge was named" in printed
 
@@ -112,15 +92,11 @@ def test_actions_alone_need_no_judge(capsys, files):
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (["gone.jsonl"], "gone.jsonl"),
-        (["after.jsonl", "--server", "http://localhost:1/v1"], "--server URL and --server-model NAME go together"),
-        (["after.jsonl", "--limit", "0"], "--limit is 0"),
-        (["after.jsonl", "--invalid", "("], "is no regular expression"),
-        (["after.jsonl", "--out", "."], "holds files, but no evaluation.json of wm eval"),
+        ("gone.jsonl", "gone.jsonl"),
+        ("after.jsonl --server http://localhost:1/v1", "--server URL and --server-model NAME go together"),
+        ("after.jsonl --invalid (", "is no regular expression"),
+        ("after.jsonl --out .", "holds files, but no evaluation.json of wm eval"),
     ],
 )
-def test_mistakes_are_a_line(capsys, files, flags, words):
-    code, _, err = wm(capsys, *flags)
-    assert code == 2
-    assert words in err
-    assert err.count("\n") == 1
+def test_mistakes_are_a_line(wm, flags, words):
+    assert words in wm.error(*VERB, *flags.split())

@@ -5,17 +5,12 @@ import re
 
 import pytest
 
-from wm_plugin.cli import main
 from wm_plugin.lab.evaluation.measures import read_result
 
-
-def wm(capsys, *arguments):
-    code = main.main(["lab", "forgetting", *arguments])
-    out, err = capsys.readouterr()
-    return code, out, err
+VERB = ("lab", "forgetting")
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name, value in (("after", 0.25), ("before", 0.5)):
@@ -25,33 +20,26 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_results_are_read_and_compared(capsys, folder):
-    arguments = ("--results", "after", "--before-results", "before", "--out", "out")
-    code, printed, _ = wm(capsys, *arguments, "--json")
-    made = json.loads(printed)
-    assert (code, made["ok"]) == (0, True)
+def test_results_are_read_and_compared(wm):
+    arguments = (*VERB, "--results", "after", "--before-results", "before", "--out", "out")
+    made = wm.json(*arguments)
     assert read_result("out").as_dict() | {"ok": True} == made
     values = {(one["name"], one["group"]): one["value"] for one in made["measures"]}
     assert values["score_difference", "ifeval"] == values["score_difference", ""] == -0.25
-    code, printed, _ = wm(capsys, *arguments)
-    assert re.search(r"\nifeval .*-25%", printed)
+    assert re.search(r"\nifeval .*-25%", wm.text(*arguments))
 
 
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        ([], "name a model to run the benchmarks on (--model), or results of lm-eval (--results); one of them"),
-        (["--results", "after", "--before", "x"], "--before goes with --model"),
-        (["--model", "x"], "--out is missing"),
-        (["--model", "x", "--out", "out", "--limit", "0"], "--limit is 0"),
-        (["--results", "gone"], "gone: cannot be read"),
-        (["--model", "x", "--out", "out"], "running benchmarks needs lm-eval: pip install"),
+        ("", "name a model to run the benchmarks on (--model), or results of lm-eval (--results); one of them"),
+        ("--results after --before x", "--before goes with --model"),
+        ("--model x", "--out is missing"),
+        ("--results gone", "gone: cannot be read"),
+        ("--model x --out out", "running benchmarks needs lm-eval: pip install"),
     ],
 )
-def test_mistakes_are_a_line(capsys, folder, monkeypatch, flags, words):
+def test_mistakes_are_a_line(wm, folder, monkeypatch, flags, words):
     monkeypatch.setattr("wm_plugin.lab.evaluation.forgetting.find_spec", lambda name: None)
-    code, _, err = wm(capsys, *flags)
-    assert code == 2
-    assert words in err
-    assert err.count("\n") == 1
+    assert words in wm.error(*VERB, *flags.split())
     assert not (folder / "out").exists()

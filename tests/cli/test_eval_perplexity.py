@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from support.predictions import save_tiny
-from wm_plugin.cli import main
 from wm_plugin.lab.evaluation.measures import read_result, read_rows
 
 pytestmark = pytest.mark.host
+VERB = ("lab", "perplexity")
 TEXTS = ["The quick brown fox.", "jumps over the lazy dog", "A"]
 
 
@@ -21,12 +21,6 @@ def folder(tmp_path, monkeypatch):
         save_tiny(tmp_path / name, seed)
     (tmp_path / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
     return tmp_path
-
-
-def wm(capsys, *arguments):
-    code = main.main(["lab", "perplexity", *arguments])
-    out, err = capsys.readouterr()
-    return code, out, err
 
 
 def by_hand(seed, tokens):
@@ -44,24 +38,22 @@ def by_hand(seed, tokens):
     return nll / count
 
 
-def test_before_and_after(capsys, folder):
-    arguments = ("texts.jsonl", "--model", "after", "--before", "before", "--tokens", "8", "--out", "out")
-    code, printed, _ = wm(capsys, *arguments, "--json")
-    made = json.loads(printed)
+def test_before_and_after(wm, folder):
+    arguments = (*VERB, "texts.jsonl", "--model", "after", "--before", "before", "--tokens", "8", "--out", "out")
+    made = wm.json(*arguments)
     values = {(one["name"], one["group"]): one["value"] for one in made["measures"]}
     before, after = by_hand(0, 8), by_hand(1, 8)
-    assert (code, made["ok"], made["failures"]) == (0, True, {"less than two tokens": 1})
+    assert (made["ok"], made["failures"]) == (True, {"less than two tokens": 1})
     assert values["nll", ""] == pytest.approx(after, rel=1e-4)
     assert values["perplexity", "before"] == pytest.approx(math.exp(before), rel=1e-4)
     assert values["nll_difference", ""] == pytest.approx(after - before, abs=1e-4)
     assert read_result("out").as_dict() | {"ok": True} == made
     assert [row["document"] for row in read_rows("out")] == ["texts.jsonl:0", "texts.jsonl:1"]
-    code, printed, _ = wm(capsys, *arguments)  # a second time, over the first
-    assert (code, read_result("out").as_dict() | {"ok": True}) == (0, made)
-    assert "left out: 1 (less than two tokens)" in printed
+    assert "left out: 1 (less than two tokens)" in wm.text(*arguments)  # a second time, over the first
+    assert read_result("out").as_dict() | {"ok": True} == made
 
 
-def test_mistakes_are_a_line(capsys, folder):
+def test_mistakes_are_a_line(wm, folder):
     save_tiny(folder / "other")
     settings = json.loads((folder / "other" / "tokenizer.json").read_text())
     vocabulary = settings["model"]["vocab"]
@@ -69,18 +61,12 @@ def test_mistakes_are_a_line(capsys, folder):
     vocabulary[letters[0]], vocabulary[letters[1]] = vocabulary[letters[1]], vocabulary[letters[0]]
     (folder / "other" / "tokenizer.json").write_text(json.dumps(settings))
     (folder / "short.txt").write_text("A")
-    for arguments, words in [
-        (["gone.txt", "--model", "after"], "gone.txt"),
-        (["texts.jsonl", "--model", "./gone"], "--model ./gone: no tokenizer, there is no such folder"),
-        (["short.txt", "--model", "after"], "short.txt: no document has two tokens"),
-        (["texts.jsonl", "--model", "after", "--tokens", "1"], "--tokens is 1; write a number >= 2"),
-        (["texts.jsonl", "--model", "after", "--field", "body"], "no row has a text in 'body'"),
-        (
-            ["texts.jsonl", "--model", "after", "--before", "other"],
-            "--before reads the texts in other tokens than --model",
-        ),
-    ]:
-        code, _, err = wm(capsys, *arguments)
-        assert code == 2
-        assert words in err
-        assert err.count("\n") == 1
+    for arguments, words in (
+        ("gone.txt --model after", "gone.txt"),
+        ("texts.jsonl --model ./gone", "--model ./gone: no tokenizer, there is no such folder"),
+        ("short.txt --model after", "short.txt: no document has two tokens"),
+        ("texts.jsonl --model after --tokens 1", "--tokens is 1; write a number >= 2"),
+        ("texts.jsonl --model after --field body", "no row has a text in 'body'"),
+        ("texts.jsonl --model after --before other", "--before reads the texts in other tokens than --model"),
+    ):
+        assert words in wm.error(*VERB, *arguments.split())

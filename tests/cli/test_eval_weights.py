@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from wm_plugin.cli import main
 from wm_plugin.lab.evaluation.measures import read_result, read_rows
 
 
@@ -20,53 +19,42 @@ def save(folder, *numbers):
     return str(folder)
 
 
-def wm(capsys, *arguments):
-    code = main.main(["lab", "weights", *arguments])
-    out, err = capsys.readouterr()
-    return code, out, err
+VERB = ("lab", "weights")
 
 
-def test_a_table_json_and_a_folder(capsys, tmp_path):
+def test_a_table_json_and_a_folder(wm, tmp_path):
     models = ("--before", save(tmp_path / "base", 1, 2, 4, 0), "--model", save(tmp_path / "trained", 1, 2, 5, 3))
-    code, printed, _ = wm(capsys, *models, "--out", str(tmp_path / "out"), "--json")
-    result = json.loads(printed)
-    assert (code, result["ok"], result["failures"]) == (0, True, {"weights: zero or not finite": 1})
+    command = (*VERB, *models, "--out", tmp_path / "out")
+    result = wm.json(*command)
+    assert (result["ok"], result["failures"]) == (True, {"weights: zero or not finite": 1})
     groups = {(one["by"], one["group"]): (one["value"], one["count"]) for one in result["measures"]}
-    assert groups == dict.fromkeys(
-        [("", ""), ("layer", "0"), ("module", "mlp.up_proj"), ("layer/module", "0/mlp.up_proj")], (1 / 3, 3)
-    )
+    names = [("", ""), ("layer", "0"), ("module", "mlp.up_proj"), ("layer/module", "0/mlp.up_proj")]
+    assert groups == dict.fromkeys(names, (1 / 3, 3))
     assert read_result(tmp_path / "out").as_dict() | {"ok": True} == result
     (row,) = read_rows(tmp_path / "out")
     assert (row["tensor"], row["scores"]) == ("model.layers.0.mlp.up_proj.weight", {"changed": 1 / 3})
-    code, printed, _ = wm(
-        capsys, *models, "--eta", "0.5", "--out", str(tmp_path / "out")
-    )  # a second time, over the first
-    assert code == 0
+    printed = wm.text(*command, "--eta", "0.5")  # a second time, over the first
     assert "changed" in printed
     assert "left out: 1 (weights: zero or not finite)" in printed
 
 
-def test_nothing_that_counts_is_no_success(capsys, tmp_path):
-    code, _, _ = wm(capsys, "--before", save(tmp_path / "a", 0), "--model", save(tmp_path / "b", 1))
-    assert code == 1
+def test_nothing_that_counts_is_no_success(wm, tmp_path):
+    wm.text(*VERB, "--before", save(tmp_path / "a", 0), "--model", save(tmp_path / "b", 1), code=1)
 
 
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (["--model", "gone"], "gone: there is no such file"),
-        (["--model", "base", "--eta", "-1"], "--eta is -1; write a number >= 0 and <= 1"),
-        (["--model", "base", "--out", "mine"], "mine: holds files, but no evaluation.json of wm eval"),
-        (["--model", "empty"], "empty: has no safetensors file"),
+        ("--model gone", "gone: there is no such file"),
+        ("--model base --eta -1", "--eta is -1; write a number >= 0 and <= 1"),
+        ("--model base --out mine", "mine: holds files, but no evaluation.json of wm eval"),
+        ("--model empty", "empty: has no safetensors file"),
     ],
 )
-def test_mistakes_are_a_line(capsys, tmp_path, monkeypatch, flags, words):
+def test_mistakes_are_a_line(wm, tmp_path, monkeypatch, flags, words):
     monkeypatch.chdir(tmp_path)
     save(tmp_path / "base", 1)
     for name in ("mine", "empty"):
         (tmp_path / name).mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("mine")
-    code, _, err = wm(capsys, "--before", "base", *flags)
-    assert code == 2
-    assert words in err
-    assert err.count("\n") == 1
+    assert words in wm.error(*VERB, "--before", "base", *flags.split())

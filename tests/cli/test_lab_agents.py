@@ -27,6 +27,11 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+def moves(arguments):
+    call = {"id": "x", "type": "function", "function": {"name": "move", "arguments": json.dumps(arguments)}}
+    return {"role": "assistant", "content": None, "tool_calls": [call]}
+
+
 def walker(body):
     texts = [message["content"] for message in body["messages"] if message["role"] in ("user", "tool")]
     environment = GridEnvironment()
@@ -34,8 +39,7 @@ def walker(body):
     chosen = expert()(environment)
     if chosen is None:
         return "I see no way."
-    call = {"id": "x", "type": "function", "function": {"name": "move", "arguments": json.dumps(chosen[1])}}
-    return {"role": "assistant", "content": None, "tool_calls": [call]}
+    return moves(chosen[1])
 
 
 def simulation(folder, server, **fields):
@@ -74,44 +78,33 @@ def test_fewer_than_were_asked_for_is_no_success_of_the_command(wm, folder):
     assert "fewer than --count: raise --most" in text
 
 
+SERVED = "url: 'http://h/v1', model: m"
+
+
 @pytest.mark.parametrize(
     ("flags", "yaml", "message"),
     [
-        (["--policy", "expert"], None, "--policy expert looks into its environment"),
-        (["--policy", "expart"], None, "--policy 'expart' is no folder with a model"),
-        (["--keep", "best"], None, '"best" for --keep'),
-        (["--count", "0"], None, "--count is 0"),
-        (["--most", "1"], None, "--most is 1, which is less than --count (2)"),
-        (["--max-turns", "-1"], None, "--max-turns is -1"),
-        ([], "- 1", "sim.yaml: simulation is"),
-        ([], "simulation: {url: 'http://h/v1', model: m, sucess: rule}", "has no field 'sucess'"),
-        ([], "{url: 'http://h/v1'}", "model is missing"),
-        ([], "a: [", "sim.yaml is not YAML"),
-        (
-            [],
-            "{url: 'http://h/v1', model: m, worlds: [maze]}",
-            "simulation.worlds is of maze; add grid, or leave it out",
-        ),
-        ([], "{url: 'http://h/v1', model: m, scenarios: true}", "--scenarios FILE and `scenarios: true`"),
-        (["--simulation", "no.yaml"], None, "no.yaml' cannot be read"),
-        (["--out", "sim.yaml"], None, "sim.yaml"),
+        ("--policy expert", SERVED, "--policy expert looks into its environment"),
+        ("--policy expart", SERVED, "--policy 'expart' is no folder with a model"),
+        ("--keep best", SERVED, '"best" for --keep'),
+        ("--most 1", SERVED, "--most is 1, which is less than --count (2)"),
+        ("", f"simulation: {{{SERVED}, sucess: rule}}", "has no field 'sucess'"),
+        ("", "a: [", "sim.yaml is not YAML"),
+        ("", f"{SERVED}, worlds: [maze]", "simulation.worlds is of maze; add grid, or leave it out"),
+        ("", f"{SERVED}, scenarios: true", "--scenarios FILE and `scenarios: true`"),
+        ("--simulation no.yaml", SERVED, "no.yaml' cannot be read"),
+        ("--out sim.yaml", SERVED, "sim.yaml"),
     ],
 )
 def test_mistakes_are_one_line(wm, folder, flags, yaml, message):
-    (folder / "sim.yaml").write_text(yaml or "{url: 'http://localhost:1/v1', model: m}")
-    assert message in wm.error(*MADE, *flags)
+    (folder / "sim.yaml").write_text(f"{{{yaml}}}" if yaml.startswith("url") else yaml)
+    assert message in wm.error(*MADE, *flags.split())
 
 
 def test_scenarios_are_played_where_there_is_no_world_of_theirs(wm, folder):
-    lines = [
-        {
-            "id": f"s{n}",
-            "query": "Go.",
-            "initial_state": f"A room with {n} doors.",
-            "columns": {"board": "A...\n....\n....\n...G"},
-        }
-        for n in range(9)
-    ]
+    board = {"board": "A...\n....\n....\n...G"}
+    told = {"query": "Go.", "columns": board}
+    lines = [{"id": f"s{n}", "initial_state": f"A room with {n} doors.", **told} for n in range(9)]
     (folder / "scenarios.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     with OpenAIServer(lambda body: "You are out. [SUCCESS]") as world:
         simulation(folder, world, scenarios=True)
@@ -157,12 +150,7 @@ def mover(body):
     draw = random.Random(body["seed"])
     if draw.random() < 0.2:
         return "I would rather wait."
-    call = {
-        "id": "x",
-        "type": "function",
-        "function": {"name": "move", "arguments": json.dumps({"direction": draw.choice("UDLR")})},
-    }
-    return {"role": "assistant", "content": None, "tool_calls": [call]}
+    return moves({"direction": draw.choice("UDLR")})
 
 
 def test_alternatives_of_a_model_are_asked_for_once(wm, folder, experts):
@@ -207,25 +195,22 @@ def test_reflections_are_rows_of_either_host(wm, folder, experts):
         assert "the chat template changes message" in wm.error(*tokens, "--out", "none.jsonl")
 
 
+REFLECT = ("lab", "reflect", "experts.jsonl", "--world", "grid", "--propose", "random")
+REFLECT = (*REFLECT, "--server", "http://localhost:1/v1", "--server-model", "m", "--out", "x.parquet")
+
+
 @pytest.mark.parametrize(
-    ("flags", "message"),
+    ("verb", "flags", "message"),
     [
-        (["--propose", "expert"], "--propose expert: its actions are those of the trajectories"),
-        (["--propose", "http://localhost:1/v1"], "name its model with --propose-model"),
-        (["--propose", "nobody"], "--propose 'nobody' is no folder with a model"),
-        (["--alternatives", "0"], "--alternatives is 0"),
-        (["--world", "gird"], "did you mean 'grid'"),
-        (["--out", "experts.jsonl"], "is the source"),
-        (["--out", "x.txt"], "write a name that ends in .jsonl"),
+        (TRY, "--propose expert", "--propose expert: its actions are those of the trajectories"),
+        (TRY, "--propose http://localhost:1/v1", "name its model with --propose-model"),
+        (TRY, "--propose nobody", "--propose 'nobody' is no folder with a model"),
+        (TRY, "--world gird", "did you mean 'grid'"),
+        (TRY, "--out experts.jsonl", "is the source"),
+        (TRY, "--out x.txt", "write a name that ends in .jsonl"),
+        (REFLECT, "--host verl", "give a --tokenizer, and the rows are tokens"),
     ],
 )
-def test_mistakes_with_alternatives(wm, folder, flags, message):
+def test_mistakes_with_experts(wm, folder, verb, flags, message):
     (folder / "experts.jsonl").write_text("{}\n")
-    assert message in wm.error(*TRY, *flags)
-
-
-def test_verl_needs_tokens_of_reflections(wm, folder):
-    (folder / "experts.jsonl").write_text("{}\n")
-    made = ("lab", "reflect", "experts.jsonl", "--world", "grid", "--propose", "random", "--host", "verl")
-    line = wm.error(*made, "--server", "http://localhost:1/v1", "--server-model", "m", "--out", "x.parquet")
-    assert "give a --tokenizer, and the rows are tokens" in line
+    assert message in wm.error(*verb, *flags.split())

@@ -117,17 +117,17 @@ def test_mistakes_in_a_specification_are_one_line(wm, folder, old, new, message)
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--count", 0), "--count is 0; write a number from 1"),
-        (("--levels", "hard"), "there is no level 'hard'"),
-        (("--levels", ","), "--levels is empty"),
-        (("--levels", "hard-2"), "no question of level hard-2: it needs an entity"),
-        (("--spec", "bel"), "there is no specification 'bel'"),
-        (("--spec", "./none.yaml"), "none.yaml: cannot be read"),
-        (("--closed-book", "http://127.0.0.1:9/v1"), "go together"),
+        ("--count 0", "--count is 0; write a number from 1"),
+        ("--levels hard", "there is no level 'hard'"),
+        ("--levels ,", "--levels is empty"),
+        ("--levels hard-2", "no question of level hard-2: it needs an entity"),
+        ("--spec bel", "there is no specification 'bel'"),
+        ("--spec ./none.yaml", "none.yaml: cannot be read"),
+        ("--closed-book http://127.0.0.1:9/v1", "go together"),
     ],
 )
 def test_mistakes_in_flags(wm, folder, flags, message):
-    assert message in wm.error(*COMMAND, *flags)
+    assert message in wm.error(*COMMAND, *flags.split())
 
 
 def test_a_model_without_tools_is_asked(wm, folder):
@@ -175,18 +175,18 @@ def test_scenarios_of_a_world_and_of_a_file(wm, folder):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("wordl", "--out", "x.jsonl"), "did you mean 'wordle'"),
-        (("wordle", "--out", "x.json"), "write a name that ends in .jsonl"),
-        (("wordle", "--out", "x.jsonl", "--states", -1), "--states is -1"),
-        (("wordle", "--out", "x.jsonl", "--verify", "rules"), '"rules" for --verify'),
-        (("mine.jsonl", "--out", "mine.jsonl"), "is the source mine.jsonl; name another file"),
-        (("mine.jsonl", "--out", "x.jsonl"), "no JSON"),
+        ("wordl --out x.jsonl", "did you mean 'wordle'"),
+        ("wordle --out x.json", "write a name that ends in .jsonl"),
+        ("wordle --out x.jsonl --states -1", "--states is -1"),
+        ("wordle --out x.jsonl --verify rules", '"rules" for --verify'),
+        ("mine.jsonl --out mine.jsonl", "is the source mine.jsonl; name another file"),
+        ("mine.jsonl --out x.jsonl", "no JSON"),
     ],
 )
 def test_mistakes_in_scenarios(wm, folder, flags, message):
     (folder / "mine.jsonl").write_text("strategy\n")
     server = ("--server", "http://127.0.0.1:9/v1", "--server-model", "x")
-    assert message in wm.error("lab", "scenarios", *flags, *server)
+    assert message in wm.error("lab", "scenarios", *flags.split(), *server)
     assert (folder / "mine.jsonl").read_text() == "strategy\n"
 
 

@@ -20,6 +20,7 @@ import pytest
 from support.commands import verbs
 from support.processes import members
 from wm_plugin.cli import main
+from wm_plugin.worlds.agents.collect import remove_shards
 
 WRITING = {"--out", "--html", "--rejects", "--work"}  # the flags that name what is written
 NOTHING = (
@@ -30,32 +31,16 @@ NOTHING = (
     "env play",
     "lab simulate",
 )  # what is saved, in test_simulate.py
-# a folder that only a run of the same may write to (`measures.open_folder`, evaluation/test_measures.py)
+# a folder that only a run of the same may write to (`measures.open_folder`, evaluation/test_measures.py; pipelines' own tests)
 FOLDERS = (
-    "lab fictional",
-    "lab search-prompts",
-    "lab bench",
-    "eval consistency",
-    "lab foresight",
-    "lab forgetting",
-    "eval lookahead",
-    "eval one-step",
-    "lab perplexity",
-    "lab weights",
-    "lab pipeline",  # what it did not make stops it (tests/pipelines)
+    *("lab fictional", "lab search-prompts", "lab bench", "eval consistency", "lab foresight"),
+    *("lab forgetting", "eval lookahead", "eval one-step", "lab perplexity", "lab weights", "lab pipeline"),
 )
 # trainings of minutes, and what asks a model; what they write goes through the functions of `outputs`, whose tests are in
-# test_data_outputs.py
+# test_outputs.py of the data room
 TRAININGS = (
-    "demo",
-    "train",
-    "lab alternatives",
-    "lab best",
-    "lab context",
-    "data easy",
-    "lab reflect",
-    "lab scenarios",
-    "lab synthesize",
+    *("demo", "train", "lab alternatives", "lab best"),
+    *("lab context", "data easy", "lab reflect", "lab scenarios", "lab synthesize"),
 )
 # command: its arguments, the flag of its output, the output's name, and inputs that it must not write over
 COMMANDS: dict[str, tuple[list[str], str, str, list[str]]] = {
@@ -124,23 +109,11 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 
-def one_line(capsys) -> str:
-    line = capsys.readouterr().err
-    assert line.startswith("wm: ")
-    assert line.count("\n") == 1
-    return line
-
-
 @pytest.mark.parametrize("name", EACH)
-def test_places_that_cannot_be_written_to(capsys, folder, name):
+def test_places_that_cannot_be_written_to(wm, folder, name):
     out = COMMANDS[name][2]
     places = [
-        f"rows.jsonl/no/{out}",
-        f"rows.jsonl/{out}",
-        f"/proc/{out}",
-        f"/dev/full/{out}",
-        f"{'x' * 252}{out}",
-        f"x\0{out}",
+        f"{folder}{out}" for folder in ("rows.jsonl/no/", "rows.jsonl/", "/proc/", "/dev/full/", "x" * 252, "x\0")
     ]
     Path(f"there{Path(out).suffix}").mkdir()
     os.symlink("/dev/full", f"full{Path(out).suffix}")
@@ -148,14 +121,13 @@ def test_places_that_cannot_be_written_to(capsys, folder, name):
     arguments = [command(name, place) for place in places]
     before = files(folder)
     for of_place in arguments:
-        assert main.main(of_place) == 2, of_place
-        one_line(capsys)
+        wm.error(*of_place)
     assert files(folder) == before
     assert not Path("/proc/x.work").exists()
 
 
 @pytest.mark.parametrize("name", EACH)
-def test_outputs_are_no_inputs(capsys, folder, name):
+def test_outputs_are_no_inputs(wm, folder, name):
     _, flag, out, inputs = COMMANDS[name]
     suffix = Path(out).suffix
     for number, source in enumerate([*inputs, *(["tok/tokenizer_config.json"] if name == "masks" else [])]):
@@ -165,8 +137,7 @@ def test_outputs_are_no_inputs(capsys, folder, name):
         os.link(source, hard)
         before = files(folder)
         for other in [link, hard, *([source] if Path(source).suffix == suffix or flag == "--html" else [])]:
-            assert main.main(command(name, other)) == 2
-            assert "name another file" in one_line(capsys)
+            assert "name another file" in wm.error(*command(name, other))
         assert files(folder) == before
         assert Path(link).is_symlink()
 
@@ -263,16 +234,41 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-def test_a_kill_leaves_no_warning_of_pythons_tracker(folder):
-    Path("rows.jsonl").write_text(f"{Path('rows.jsonl').read_text()}\n" * 12000)
+@contextmanager
+def started(*words: str) -> Iterator[subprocess.Popen[str]]:
+    """`wm data convert` of a file that takes longer than the test, in a session of its own, once it writes."""
+    text = Path("rows.jsonl").read_text() + "\n"
+    with open("rows.jsonl", "w") as file:
+        for _ in range(12000):
+            file.write(text)
     before = sorted(os.listdir())
-    arguments = ["data", "convert", "rows.jsonl", "--out", "x.jsonl", "--workers", "2"]
-    process = subprocess.Popen([sys.executable, "-c", PROGRAM, *arguments], stderr=-1, text=True)
-    while sorted(os.listdir()) == before:
+    # Python's tracker of semaphores warns where the interrupt comes between the making of one and its registration
+    quiet = [sys.executable, "-W", "ignore:resource_tracker:UserWarning", "-c", PROGRAM]
+    arguments = ["data", "convert", "rows.jsonl", "--out", "x.jsonl", *words]
+    process = subprocess.Popen([*quiet, *arguments], stdout=-1, stderr=-1, text=True, start_new_session=True)
+    assert process.stderr.readline() == "ready\n"
+    while sorted(os.listdir()) == before:  # until its unfinished file is there
+        assert process.poll() is None
         time.sleep(0.01)
-    time.sleep(0.5)  # until its processes are there
-    process.kill()
-    assert process.communicate(timeout=60)[1] == "ready\n"  # the tracker has ended, too
+    yield process
+    deadline = time.monotonic() + 20
+    while members(process.pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not members(process.pid)  # the workers end with it
+
+
+def test_what_a_killed_run_left_is_removed(wm, folder):
+    before = sorted(os.listdir())
+    with started("--workers", "2") as process:
+        time.sleep(0.5)  # until its processes are there
+        process.kill()
+        assert process.communicate(timeout=60) == ("", "")  # no warning of Python's tracker
+    assert sorted(os.listdir()) != before
+    Path("rows.jsonl").write_text(json.dumps(ROW))
+    longest = f"{'é' * 124}.jsonl"  # 254 bytes: the names of unfinished files are no longer
+    for out in (["x.jsonl"], [longest, "--rejects", "r.jsonl"]):
+        wm.text("data", "convert", "rows.jsonl", "--out", *out)
+    assert sorted(os.listdir()) == sorted([*before, "x.jsonl", longest])
 
 
 @pytest.mark.parametrize(
@@ -281,32 +277,15 @@ def test_a_kill_leaves_no_warning_of_pythons_tracker(folder):
 )
 def test_an_interrupt_of_a_terminal(folder, workers, seconds):
     """It goes to all processes of the group, while they start and while they write."""
-    text = Path("rows.jsonl").read_text() + "\n"
-    with open("rows.jsonl", "w") as file:
-        for _ in range(12000):  # far more than can be done in these seconds
-            file.write(text)
     Path("x.jsonl").write_text("of an earlier run")
     before = sorted(os.listdir())
-    arguments = ["data", "convert", "rows.jsonl", "--out", "x.jsonl", "--workers", str(workers)]
-    # Python's tracker of semaphores warns where the interrupt comes between the making of one and its registration
-    quiet = ["-W", "ignore:resource_tracker:UserWarning"]
-    process = subprocess.Popen(
-        [sys.executable, *quiet, "-c", PROGRAM, *arguments], stdout=-1, stderr=-1, text=True, start_new_session=True
-    )
-    assert process.stderr.readline() == "ready\n"
-    while sorted(os.listdir()) == before:  # until its unfinished file is there
-        assert process.poll() is None
-        time.sleep(0.01)
-    time.sleep(seconds)
-    os.killpg(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    with started("--workers", str(workers)) as process:
+        time.sleep(seconds)
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (130, "", "wm: interrupted\n")
     assert Path("x.jsonl").read_text() == "of an earlier run"
     assert sorted(os.listdir()) == before
-    deadline = time.monotonic() + 20
-    while members(process.pid) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not members(process.pid)
 
 
 TAKEN_AWAY = {
@@ -342,3 +321,60 @@ def test_standard_error_that_takes_nothing(folder):
         environment = {**os.environ, "PYTHON": sys.executable}
         done = subprocess.run(["bash", "-c", line], env=environment, capture_output=True, text=True)
         assert (done.returncode, done.stdout, done.stderr) == (2, "", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("data convert rows.jsonl --out x.jsonl --rejects rows.jsonl", "name another file"),
+        ("data convert rows.jsonl --out x.jsonl --rejects x.jsonl --workers 2", "name another file"),
+        ("data convert rows.jsonl --out x.jsonl --rejects .", "a folder"),
+        ("data convert . --out rows.jsonl", "--out: rows.jsonl is the source rows.jsonl"),
+        ("data inspect rows.jsonl --html /dev/stdout", "names of devices"),
+        ("data inspect rows.jsonl --html /proc/self/fd/1", "names of devices"),
+        ('BEST --judge-args {"prompt":"./rows.jsonl"} --out rows.jsonl', "name another file"),
+        ('BEST --compare-args {"a":["rows.jsonl"]} --out rows.jsonl', "name another file"),
+    ],
+)
+def test_other_outputs_that_are_no_places_for_one(wm, folder, words, said):
+    best = (
+        "lab best x.jsonl --judge exact --compare reference --prompts mcp --threshold 1 --server http://localhost:1/v1"
+    )
+    before = files(folder)
+    assert said in wm.error(*words.replace("BEST", f"{best} --server-model m").split())
+    assert files(folder) == before
+
+
+@pytest.mark.host  # the schemas of tools
+def test_a_folder_of_ones_own_beside_a_rollout_stays(wm, folder):
+    arguments = ["env", "rollout", "grid", "--policy", "random", "--count", "1", "--out"]
+    for name in ("notes.txt", "episodes-00000.jsonl"):
+        mine = Path(f"{name}.d")
+        mine.mkdir()
+        (mine / name).write_text("mine")
+        Path("x.work").symlink_to(mine)
+        assert "x.work: a link to another folder" in wm.error(*arguments, "x.jsonl")
+        Path("x.work").unlink()
+        for work in ([], ["--work", "x.work"]):
+            mine.rename("x.work")
+            line = wm.error(*arguments, "x.jsonl", *work)
+            assert "x.work: there are files in it, but no manifest.json of ours" in line
+            assert [path.read_text() for path in Path("x.work").iterdir()] == ["mine"]
+            Path("x.work").rename(mine)
+    assert not Path("x.jsonl").exists()
+    Path("y.work").mkdir()  # as a run leaves it that was killed at once
+    Path("y.work/.wm-0-x.unfinished").touch()
+    wm.text(*arguments, "y.jsonl")
+    assert os.listdir("y.work") == [".wm-0-x.unfinished"]
+
+
+@pytest.mark.host
+def test_a_rollout_removes_its_own_shards_only(tmp_path):
+    for name in ("episodes-00000", "episodes-00001", "episodes-00002", "episodes-2024"):
+        (tmp_path / f"{name}.jsonl").touch()
+        (tmp_path / f"{name}.rejects.jsonl").touch()
+    (tmp_path / "manifest.json").touch()
+    remove_shards(tmp_path, rows=9, shard_size=8)
+    kept = [path.name.partition(".")[0] for path in tmp_path.glob("*.jsonl")]
+    assert sorted(kept) == ["episodes-00002", "episodes-00002", "episodes-2024", "episodes-2024"]
+    assert not (tmp_path / "manifest.json").exists()

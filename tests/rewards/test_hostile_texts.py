@@ -1,16 +1,10 @@
 """Texts written to take time, memory or the reward itself. Nothing raises; twice the text takes about twice the time."""
 
-import json
 import math
-import time
 import tracemalloc
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from support.examples import examples
-from support.timing import repeated, too_slow
 from wm_plugin.errors import UserError
 from wm_plugin.rewards import (
     REWARDS,
@@ -23,57 +17,7 @@ from wm_plugin.rewards import (
     extract,
 )
 from wm_plugin.rewards import rouge as rouge_module
-from wm_plugin.rewards.delimit import neutral, windows
-from wm_plugin.rewards.detect import echo, judge_talk, self_praise
-from wm_plugin.rewards.rule_checks import _has_words
-from wm_plugin.rewards.rule_errors import error_kind
-from wm_plugin.rewards.rule_places import CutError, Work
-from wm_plugin.rewards.verdict import fields
-from wm_plugin.worlds.agents.policies import read_action
-
-TAGS = "<tool_call> </tool_call> <tool_call>{}</tool_call> <think> </think> <next_state> </next_state> </s> <final_evaluation>"
-SIGNS = '{ [ [" {"a": < </ <| [[begin " \\ 0 1, a a- -aa 1e9 [1], {"a":1}, a1:b2: (w) HTTP/1.1 ,,] \u200b \u0301\u0323'
-PHRASES = "\n| |a |give |this is |all fields |no mistakes |score of 5 for each\n|error: |< |with all b correctly c|final | </s>"
-UNITS = [*TAGS.split(" "), *SIGNS.split(" "), *PHRASES.split("|"), "\u3099\uff9f", "final_evaluation "]
-PARSERS = {
-    "extract": extract,
-    "extract without a tag": lambda text: extract(text, ""),
-    "neutral": neutral,
-    "self_praise": lambda text: self_praise(text, text[: len(text) // 2] + "!"),
-    "judge_talk": lambda text: judge_talk(text, text[: len(text) // 2] + "!"),
-    "echo": lambda text: echo(text, text),
-    "verdict": lambda text: (
-        fields(f"<final_evaluation>{text}</final_evaluation>", ["score"]) or fields(text, ["score"])
-    ),
-    "read_action": lambda text: read_action({"content": f"<tool_call>{text}"}),
-    "error_kind": error_kind,
-    "windows": lambda text: windows({"observed": text, "predicted": text + "a"}, 10),
-    "numbers": rouge_module.numbers_of,
-    "word": lambda text: _has_words(text, [text[: len(text) // 2]], Work(CutError)),
-    "exact": lambda text: ExactReward(json=True, ignore_whitespace=True)([text], [text + "a"]),
-    "json": lambda text: JsonMatchReward()([text], [text + "a"]),
-    "word_f1": lambda text: WordF1Reward()([text], [text + "a"]),
-    "rules": lambda text: RuleReward(verifier=[{"range": {"min": 0}}, {"error": True}, {"same": True}])([text], [text]),
-}
-
-
-@settings(max_examples=examples(500), deadline=None)
-@given(
-    st.lists(st.sampled_from([*UNITS, "5" * 5000, "[" * 900, "NaN", "true", ":", "\ud800"]), max_size=30).map("".join)
-)
-def test_nothing_raises(text):
-    for parse in PARSERS.values():
-        parse(text)
-
-
-@pytest.mark.parametrize(
-    "name", ["extract", "neutral", "self_praise", "judge_talk", "verdict", "numbers", "error_kind"]
-)
-def test_time_is_linear(name):
-    """A few units, quickly; tests/test_linear.py tries all of them on every reward."""
-    for unit in ("<", "< ", "{", "format: {", "<final_evaluation>", "</s> ", "<think>", "-", "all ", "(1"):
-        assert too_slow(PARSERS[name], repeated(unit)) is None, unit
-        assert too_slow(PARSERS[name], repeated(" ", unit)) is None, unit
+from wm_plugin.rewards.delimit import windows
 
 
 @pytest.mark.parametrize(
@@ -135,14 +79,6 @@ def test_a_long_rouge_is_at_most_the_whole_one(monkeypatch):
             assert parts == whole
 
 
-def test_a_rouge_of_400_000_words_ends():
-    words = "a b c d e f g h " * 50_000
-    start = time.process_time()
-    assert 0 < RougeReward()([f"x {words[::-1]} y"], [f"z {words} w"])[0] < 1
-    assert RougeReward()([words], [words]) == [1.0]
-    assert time.process_time() - start < 20
-
-
 DIFFERENT = (
     ".5 5|٫5 5|−5 5|-$5 $5|-€5 €5|--5 5|)-5 )5|USD-5 USD5|1e5 1e-5|1E5 1E6|10² 10³|10⁻² 10²|1½ 1|① ②|Ⅳ Ⅴ|0x1F 0x1E|1.20.3 1.2.3|"
     "x-5 x5|a.-5 a.5|1--5 1-5|1.5.0 1.5|-.5 .5|½ ¼|1,000 1.000|٣٫١ ٣١|(5) 5|($1,000.50) $1,000.50|٩٩ ٣١|99.5 31.5|"
@@ -186,8 +122,7 @@ def test_json_that_can_be_read_in_two_ways_is_no_json(text):
 
 
 @pytest.mark.parametrize(
-    "text",
-    ['{"regex": "a", "regex": "b"}', '{"json": {"path": "$.a", "equals": 1, "equals": 2}}', '{"equals": NaN}'],
+    "text", ['{"regex": "a", "regex": "b"}', '{"json": {"path": "$.a", "equals": 1, "equals": 2}}', '{"equals": NaN}']
 )
 def test_a_verifier_with_a_key_twice_is_malformed(text):
     reward = RuleReward(malformed="count")
@@ -215,16 +150,6 @@ def test_where_two_long_texts_differ_is_shown():
     _, told = windows({"observed": right * 9, "predicted": wrong + right * 8 + "!"}, 100)
     assert "is not the same." in told
     assert windows({"observed": same, "predicted": same}, 100)[0] == {"observed": same, "predicted": same}
-
-
-@pytest.mark.parametrize(
-    "text",
-    ['["' * 5000, "[" * 5000, "9" * 5000, f'{{"name": "a", "arguments": {"9" * 5000}}}', json.dumps({"name": [1]})],
-)
-def test_json_of_a_policy_is_the_policy_s_text(text):
-    whole = f"<tool_call>{text}</tool_call>"
-    action = read_action({"content": whole})
-    assert (action.text, action.calls) == (whole, ())
 
 
 def test_nan_in_a_column_is_none():

@@ -11,17 +11,7 @@ import pytest
 
 pytest.importorskip("aiohttp")
 
-from support.openai_server import (
-    FAULTS,
-    OpenAIServer,
-    block,
-    every,
-    gullible,
-    judge_at,
-    score,
-    user,
-    verdict,
-)
+from support.openai_server import FAULTS, OpenAIServer, block, every, gullible, judge_at, score, user, verdict
 from wm_plugin.client.server import Server
 from wm_plugin.errors import UserError
 from wm_plugin.rewards import GuardedReward, prompts

@@ -80,10 +80,7 @@ ESCAPES = {
     "write where it is": ("open('x', 'w')\nreturn True", "OSError: [Errno 30] Read-only file system"),
     "write to /tmp": ("open('/tmp/x', 'w')\nreturn True", "FileNotFoundError"),
     "write to the root": ("import os\nos.mkdir('/x')\nreturn True", "OSError: [Errno 30] Read-only file system"),
-    "write to Python": (
-        "import os\nopen(os.__file__, 'a')\nreturn True",
-        "OSError: [Errno 30] Read-only file system",
-    ),
+    "write to Python": ("import os\nopen(os.__file__, 'a')\nreturn True", "OSError: [Errno 30] Read-only file system"),
     "fork": ("import os\nos.fork()\nreturn True", "PermissionError"),
     "fork by its number": (
         f"import ctypes\nif ctypes.CDLL(None).syscall({57 if platform.machine() == 'x86_64' else 220}, 17, 0, 0, 0, 0) >= 0:\n"
@@ -96,10 +93,7 @@ ESCAPES = {
         "import os\nif os.system('true') == 0:\n    return True\nraise ValueError('denied')",
         "ValueError: denied",
     ),
-    "the network": (
-        "import socket\nsocket.create_connection(('127.0.0.1', 80), 1)\nreturn True",
-        "PermissionError",
-    ),
+    "the network": ("import socket\nsocket.create_connection(('127.0.0.1', 80), 1)\nreturn True", "PermissionError"),
     "a name server": ("import socket\nsocket.getaddrinfo('example.com', 80)\nreturn True", "gaierror"),
     "memory": ("x = bytearray(10**9)\nreturn True", "MemoryError"),
     "memory bit by bit": ("x = []\nwhile True:\n    x.append(bytearray(10**6))", "MemoryError"),

@@ -1,5 +1,6 @@
 """What every registered world keeps to: rows, turns, experts, and whatever a dataset or a policy may write."""
 
+import hashlib
 import inspect
 import itertools
 import json
@@ -13,12 +14,13 @@ from typing import Any
 
 import pytest
 
+from support.cases import CASES
 from support.environments import world
 from support.rows import BAD
 from support.timing import repeated, too_slow
 from wm_plugin.errors import MissingExtraError, UserError
 from wm_plugin.hosting.world import tool_methods
-from wm_plugin.worlds.check import HOSTILE, check
+from wm_plugin.worlds.check import HOSTILE, check, texts
 from wm_plugin.worlds.kit.protocol import tool_schema
 from wm_plugin.worlds.specs import SPECS
 from wm_plugin.worlds.worlds import World, load
@@ -32,6 +34,12 @@ def worlds(slow: set[str] = ENGINES) -> Any:
     return pytest.mark.parametrize(
         "name", [pytest.param(name, marks=[pytest.mark.slow] if name in slow else []) for name in SPECS]
     )
+
+
+def marked(name: str, *values: Any) -> Any:
+    """A case of a world, which is slow where the world is."""
+    slow = name in SLOW and values[0] != "standard"
+    return pytest.param(name, *values, marks=[pytest.mark.slow] if slow or name in ENGINES else [])
 
 
 @cache
@@ -69,23 +77,28 @@ def test_every_tool_has_a_schema_of_texts(name: str) -> None:
             assert text["type"] == "string"
 
 
+@pytest.mark.host  # schemas
 @worlds(SLOW)
-def test_rows_follow_from_the_seed_and_held_out_ones_are_others(name: str) -> None:
-    found, _, _ = prepared(name)
-
-    def tasks(rows: list[dict[str, Any]]) -> set[str]:
-        return {repr([(column, row[column]) for column in sorted(row) if column != "prompt"]) for row in rows}
-
-    for level in found.levels[:3]:
-        if name == "alfworld" and level == "data":
-            continue
-        options = {"level": level} if level not in ("0", "1") else {}
-        train, held_out = found.some_rows(24, seed=1, **options), found.some_rows(24, seed=1, held_out=True, **options)
-        assert train == found.rows(len(train), seed=1, **options)
-        assert train != found.rows(len(train), seed=2, **options)
+def test_every_level_keeps_the_rules_and_its_expert_wins(name: str) -> None:
+    """What `wm env check` finds, on every level; and an expert makes no mistakes, within prompts of a bearable length."""
+    found, environment, _ = prepared(name)
+    for level in found.levels[:1] if name in ENGINES else found.levels:
+        report = check(found, seeds=3, level=level, quick=True)
+        assert {one.name: one.detail for one in report.findings if one.state == "fail"} == {}
+        train, held_out = (
+            found.some_rows(24, seed=1, level=level),
+            found.some_rows(24, seed=1, held_out=True, level=level),
+        )
+        assert train != found.rows(len(train), seed=2, level=level)
         assert len(held_out) >= 5
-        assert not tasks(train) & tasks(held_out)
         assert {row.get("level", level) for row in train} <= set(found.levels)
+        for row in held_out[:3]:
+            first = environment.reset(**row)
+            assert len(row["prompt"][0]["content"] + first) < 3000
+            texts(environment, row, found.expert() or (lambda _: None))
+            assert environment.success, row
+            assert environment.get_reward() == pytest.approx(1.0)
+            assert environment.metrics["invalid"] == 0
     with pytest.raises(UserError, match="level.*'standart'"):
         found.module.dataset_rows(1, level="standart")
 
@@ -131,69 +144,35 @@ def test_the_prompt_says_how_many_turns_the_episode_has(name: str) -> None:
 
 
 @worlds(SLOW)
-def test_every_call_is_a_turn_and_the_end_is_final(name: str) -> None:
+def test_every_call_is_a_turn_and_counts_add_up(name: str) -> None:
     found, environment, rows = prepared(name)
     tools = list(tools_of(environment))
-    fresh = found.make()
     with pytest.raises(ValueError, match="over"):  # before the first reset
-        call(fresh, tools[0])
-    for row in rows[:3]:
+        call(found.make(), tools[0])
+    choose = found.wanderer(random.Random(0))
+    for row in rows[: 2 if name in ENGINES else 8]:
         assert [message["role"] for message in row["prompt"]] == ["user"]
         assert environment.reset(**row, some_other_column=1)
         assert (environment.over, environment.success, environment.turns) == (False, False, 0)
-        assert environment.get_reward() == 0.0
         assert isinstance(environment.get_reward(), float)
         assert set(environment.metrics.values()) == {0}
+        while not environment.over and environment.turns < 12 and (chosen := choose(environment)):
+            assert chosen[0] in found.spec.tools
+            assert getattr(environment, chosen[0])(**chosen[1]).encode()
+        metrics = dict(environment.metrics)
+        assert all(isinstance(value, int | float) for value in metrics.values())
+        assert 0 < metrics["actions"] >= metrics["effective"] + metrics["invalid"] >= 0
+        assert 0 <= environment.get_reward() <= 1
     environment.reset(**rows[0] | {"max_turns": 6})
     turns = 0
     while not environment.over:
-        text = call(environment, tools[turns % len(tools)])
-        assert isinstance(text, str)
+        assert isinstance(call(environment, tools[turns % len(tools)]), str)
         turns += 1
         assert environment.turns == turns <= 6
     for tool in tools:
         with pytest.raises(ValueError, match="over"):
             call(environment, tool)
     assert environment.turns == turns
-    environment.reset(**rows[0])
-    assert not environment.over
-
-
-@worlds(SLOW)
-def test_the_expert_wins_every_level_and_is_the_same_again(name: str) -> None:
-    found, environment, _ = prepared(name)
-    levels = [level for level in found.levels if name != "forth"] or ["standard"]
-    for level in levels[:1] if name in ENGINES else levels:
-        outcomes = []
-        for row in found.some_rows(3, held_out=True, level=level) * 2:
-            texts = [environment.reset(**row)]
-            choose, calls = found.expert(), []
-            assert choose is not None
-            while not environment.over and len(calls) < 200 and (chosen := choose(environment)):
-                calls.append(chosen)
-                texts.append(getattr(environment, chosen[0])(**chosen[1]))
-            assert environment.success, row
-            assert environment.get_reward() == pytest.approx(1.0)
-            assert environment.metrics["invalid"] == 0
-            assert len(row["prompt"][0]["content"] + texts[0]) < 3000
-            outcomes.append((calls, texts))
-        assert outcomes[: len(outcomes) // 2] == outcomes[len(outcomes) // 2 :]
-
-
-@worlds(SLOW)
-def test_the_wanderer_keeps_to_the_tools_and_counts_add_up(name: str) -> None:
-    found, environment, rows = prepared(name)
-    choose, used = found.wanderer(random.Random(0)), set()
-    for row in rows[: 2 if name in ENGINES else 8]:
-        environment.reset(**row)
-        while not environment.over and environment.turns < 12 and (chosen := choose(environment)):
-            used.add(chosen[0])
-            assert getattr(environment, chosen[0])(**chosen[1]).encode()
-        metrics = dict(environment.metrics)
-        assert all(isinstance(value, int | float) for value in metrics.values())
-        assert 0 < metrics["actions"] >= metrics["effective"] + metrics["invalid"] >= 0
-        assert 0 <= environment.get_reward() <= 1
-    assert used <= set(found.spec.tools)
 
 
 @pytest.mark.slow
@@ -220,6 +199,29 @@ def test_a_bad_row_is_one_line_or_can_be_played(name: str) -> None:
                 text = str(error)
                 assert "\n" not in text, (column, value)
                 assert 0 < len(text.encode()) < 800, (column, value)
+
+
+@pytest.mark.parametrize(("name", "columns", "message"), [marked(*case) for case in CASES["refused_rows"]])
+def test_a_row_that_cannot_be_played_is_named(name: str, columns: dict[str, Any], message: str) -> None:
+    _, environment, rows = prepared(name)
+    with pytest.raises(UserError) as error:
+        environment.reset(**rows[0] | columns)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(("name", "arguments", "message"), [marked(*case) for case in CASES["refused_arguments"]])
+def test_rows_that_do_not_exist_are_named(name: str, arguments: dict[str, Any], message: str) -> None:
+    found, _, _ = prepared(name)
+    with pytest.raises(UserError) as error:
+        found.module.dataset_rows(**{"count": 1} | arguments)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(("name", "level", "digest"), [marked(*case) for case in CASES["rows"]])
+def test_rows_are_pinned_to_their_seed(name: str, level: str, digest: str) -> None:
+    rows = [{**row, "prompt": None} for row in prepared(name)[0].rows(5, level=level)]
+    assert hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()[:16] == digest
 
 
 SHAPES = [

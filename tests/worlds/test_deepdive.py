@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from support.cases import CASES
 from wm_plugin.errors import UserError
 from wm_plugin.hosting.world import tool_names
 from wm_plugin.worlds import deepdive
 from wm_plugin.worlds.deepdive import DeepdiveEnvironment, dataset_rows
-from wm_plugin.worlds.deepdive.quiz import is_right, questions
-from wm_plugin.worlds.deepdive.web import web_of
+from wm_plugin.worlds.deepdive.web import is_right, questions, web_of
 from wm_plugin.worlds.kit.protocol import tool_schema
 
 PAGES = [
@@ -137,20 +137,7 @@ def test_a_pattern_that_takes_long_is_refused(tmp_path: Path) -> None:
     assert seen.startswith("Invalid: ")
 
 
-@pytest.mark.parametrize(
-    ("submission", "answer", "unit", "right"),
-    [
-        ("3760", "3760 florins", "florins", True),
-        ("3,760 Florins.", "3760 florins", "florins", True),
-        ("3760 kg", "3760 florins", "florins", False),
-        ("-3760", "3760 florins", "florins", False),
-        ("2030-01-24", "2030-01-24", "", True),
-        ("3", "3 Idiots", "", False),
-        ("the amber lamp", "amber lamp", "", False),
-        ("`Amber  Lamp`", "amber lamp", "", True),
-        ("", "3760 florins", "florins", False),
-    ],
-)
+@pytest.mark.parametrize(("submission", "answer", "unit", "right"), CASES["deepdive_answers"])
 def test_answers(submission: str, answer: str, unit: str, right: bool) -> None:
     assert is_right(submission, answer, unit) is right
 
@@ -171,13 +158,8 @@ def test_rows_of_a_web_of_the_users_own(own: dict[str, str]) -> None:
     [
         ({"corpus": "pages.jsonl"}, "corpus and questions go together"),
         ({"questions": "questions.jsonl"}, "corpus and questions go together"),
-        ({"level": "hard-3"}, "the web has no level 'hard-3'"),
         ({"split": "unseen", "corpus": "pages.jsonl", "questions": "questions.jsonl"}, "has no split 'unseen'"),
         ({"level": "hard-1", "corpus": "pages.jsonl", "questions": "questions.jsonl"}, "has no level 'hard-1'"),
-        (
-            {"count": 10**5, "held_out": True},
-            "held-out questions of level standard; write a count up to that, not 100000",
-        ),
         ({"corpus": "none.jsonl", "questions": "questions.jsonl"}, "none.jsonl: No such file"),
         ({"corpus": "bad.jsonl", "questions": "questions.jsonl"}, "bad.jsonl': line 2: `text` needs a text"),
         ({"corpus": "pages.jsonl", "questions": "bad.jsonl"}, "bad.jsonl': line 1: `question` needs a text"),
@@ -195,9 +177,3 @@ def test_rows_that_cannot_be(
     with pytest.raises(UserError, match=message):
         dataset_rows(**{"count": 1} | arguments)
     web_of.cache_clear()
-
-
-def test_a_row_names_no_file_but_pages() -> None:
-    for corpus in ("/etc/passwd", "1" * 30, "", "../x"):
-        with pytest.raises(UserError, match="neither a number of at most 9 digits nor a file"):
-            DeepdiveEnvironment().reset(corpus=corpus, answer="x")

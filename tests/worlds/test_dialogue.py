@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from support.cases import CASES
 from support.openai_server import OpenAIServer, every
 from support.rows import BAD
 from wm_plugin.errors import UserError
@@ -205,34 +206,8 @@ def test_more_than_was_asked_for_fails() -> None:
     )
 
 
-ASKED = [
-    ("What's your email?", {"email"}),
-    ("Please give me your e-mail address", {"email"}),
-    ("I need your email and postcode to continue.", {"email", "postcode"}),
-    (
-        "To verify your identity, could you share the email address and the ZIP code on the account?",
-        {"email", "postcode"},
-    ),
-    ("Hi! May I have your full name, e-mail and postal code?", {"email", "postcode", "name"}),
-    ("which order is it", {"order"}),
-    ("Could you please provide the order number?", {"order"}),
-    ("Order id?", {"order"}),
-    ("Which item would you like to send back, and what is the order number?", {"order", "item"}),
-    ("What product do you want instead?", {"item"}),
-    ("Why do you want that?", {"reason"}),
-    ("Thanks. I can see your orders: 1234, 5678. Which one is it about?", {"order", "item"}),
-    (
-        "Before I can exchange it, I need to verify your identity. What's your email and postcode?",
-        {"email", "postcode"},
-    ),
-    ("I'm sorry to hear that. I can't do it without your email. What is it? And your order number?", {"order"}),
-    ("YOUR EMAIL??", {"email"}),
-    ("Email and postcode.", {"email", "postcode"}),
-]
-
-
-@pytest.mark.parametrize(("text", "facts"), ASKED)
-def test_the_customer_tells_what_is_asked_and_nothing_else(text: str, facts: set[str]) -> None:
+@pytest.mark.parametrize(("text", "facts"), CASES["asked"])
+def test_the_customer_tells_what_is_asked_and_nothing_else(text: str, facts: list[str]) -> None:
     _, _, of = case_with("exchange")
     reply, ended = ScriptedUser(of, insistent=False).answer(text)
     told = {
@@ -243,7 +218,7 @@ def test_the_customer_tells_what_is_asked_and_nothing_else(text: str, facts: set
         "item": of.requests[0].item in reply and of.requests[0].product in reply,
         "reason": "mind" in reply,
     }
-    assert {name for name, is_told in told.items() if is_told} == facts
+    assert {name for name, is_told in told.items() if is_told} == set(facts)
     assert not ended
 
 
@@ -254,68 +229,7 @@ def test_an_email_address_is_not_where_the_order_goes() -> None:
         assert of.requests[0].address in ScriptedUser(of, insistent=False).answer(text)[0]
 
 
-SAID = [
-    ("cancel", "Your order has been cancelled.", "settled"),
-    ("cancel", "I have cancelled your order, and you will get a mail.", "settled"),
-    ("cancel", "I've canceled it. Is there anything else I can help you with?", "settled"),
-    ("cancel", "Done!", "settled"),
-    ("cancel", "OK, cancelled!", "settled"),
-    ("cancel", "I've gone ahead and cancelled order 1234 for you.", "settled"),
-    ("cancel", "The cancellation is complete.", "settled"),
-    ("refund", "I have refunded 1.00 for it; the money will be with you in five days.", "amount"),
-    ("refund", "This item isn't eligible for a refund, as it was a final sale.", "refused"),
-    ("refund", "Our policy does not allow it.", "refused"),
-    ("refund", "No.", "refused"),
-    ("refund", "No problem, I'll look into it!", "yes"),
-    ("cancel", "All set. Have a nice day, goodbye!", "settled"),
-    ("cancel", "I will cancel your order now.", "yes"),
-    ("cancel", "I can cancel that. Shall I proceed?", "yes"),
-    ("cancel", "Do you want me to cancel it?", "yes"),
-    ("cancel", "Let me check that.", "yes"),
-    ("cancel", "Once the order has been cancelled you will get a mail.", "again"),
-    ("cancel", "I'm sorry, but it has been shipped and can no longer be cancelled.", "refused"),
-    ("cancel", "Unfortunately I cannot cancel it.", "refused"),
-    ("cancel", "That is against our policy.", "refused"),
-    ("cancel", "I can’t find your order.", "facts"),
-    ("cancel", "I am not able to find an order with that number.", "facts"),
-    ("cancel", "Goodbye.", "bye"),
-    ("cancel", "The weather is fine.", "again"),
-    ("address", "The address has been updated.", "settled"),
-    ("address", "The order now goes to the new address, it is done.", "settled"),
-    ("refund", "Your money has been returned.", "amount"),
-    ("exchange", "We exchanged it successfully.", "amount"),
-    ("status", "I am looking at it.", "again"),
-    # idioms, and refusals that are none
-    ("cancel", "I can't wait to help you.", "again"),
-    ("cancel", "It won't take long.", "again"),
-    ("cancel", "You will not be charged, don\u02bct worry.", "again"),
-    ("cancel", "That is not a problem.", "again"),
-    ("cancel", "That is not impossible, and it's never too late.", "again"),
-    ("cancel", "I won't refuse, so I'll look into it.", "yes"),
-    ("cancel", "If you can't find the number, that is fine.", "again"),
-    ("cancel", "I can't do that until you tell me more.", "again"),
-    ("cancel", "I cannot thank you enough; I can't imagine a better customer.", "again"),
-    ("cancel", "Can't it stay as it is?", "again"),
-    ("cancel", "I'm sorry, I can't do that - is there anything else?", "again"),  # a question, and the rest is heard
-    ("cancel", "I can't wait any longer, it can't be cancelled.", "refused"),
-    ("cancel", "I can't help you with that.", "refused"),
-    ("cancel", "It will not be possible.", "refused"),
-    ("refund", "We can't refund it, as you were told before.", "refused"),
-    ("refund", "No doubt it is a pity, but our policy forbids it.", "refused"),
-    # what is denied is not done
-    ("cancel", "It is not done.", "again"),
-    ("cancel", "The cancellation hasn't been processed yet.", "again"),
-    ("cancel", "The cancellation has failed.", "again"),
-    ("cancel", "Nothing was cancelled successfully.", "again"),
-    ("cancel", "Sadly no such order was cancelled today.", "again"),
-    ("cancel", "I tried to cancel it without success.", "again"),
-    ("cancel", "It's done, not a problem, and you won't be charged.", "settled"),
-    ("cancel", "I have not only found it but cancelled it: done.", "settled"),
-    ("cancel", "Don`t worry: your order has been cancelled.", "settled"),
-]
-
-
-@pytest.mark.parametrize(("kind", "text", "meaning"), SAID)
+@pytest.mark.parametrize(("kind", "text", "meaning"), CASES["said"])
 def test_the_customer_understands_plain_sentences(kind: str, text: str, meaning: str) -> None:
     _, _, of = case_with(kind)
     reply, ended = ScriptedUser(of, insistent=False).answer(text)
@@ -369,18 +283,7 @@ def test_what_counts_as_told() -> None:
         assert is_told(status, text) is told
 
 
-DENIALS = [
-    "it is not delivered yet.", "it isn't delivered.", "it was never delivered.", "it is yet to be delivered.",
-    "it will be delivered on monday.", "it should soon be delivered.", "it cannot be delivered today.", "it isnt delivered.",
-    "has it been delivered?", "is the order delivered?", "once it is delivered, you can return it.", "it is almost delivered.",
-    "i can't say whether it is delivered.", "as soon as it is delivered you will hear of it.", "it is waiting to be delivered.",
-    "it is neither delivered nor cancelled.", "it has not been delivered or cancelled.", "it is anything but delivered.",
-    "i do not believe that it is delivered.", "delivered: no.", "delivered? not yet.", "it is un-delivered.",
-    "i can't wait for it to be delivered.", "it is no longer pending.", "it can't be cancelled.", "if it is delivered, good.",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("denial", DENIALS)
+@pytest.mark.parametrize("denial", CASES["denials"])
 @pytest.mark.parametrize("sure", [True, False])
 def test_what_is_denied_or_possible_is_neither_told_nor_believed(denial: str, sure: bool) -> None:
     shipped, delivered = (Request("status", 1, fact=status) for status in ("shipped", "delivered"))
@@ -389,41 +292,12 @@ def test_what_is_denied_or_possible_is_neither_told_nor_believed(denial: str, su
     assert not is_told(Request("status", 1, fact="pending"), denial, sure=sure)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "it is delivered, not shipped.",
-        "it is not shipped but delivered.",
-        "it cannot be changed because it is delivered.",
-        "it is no longer pending: it was delivered.",
-        "don't worry, it is delivered.",
-        "it is not only shipped, it is delivered.",
-        "your order is delivered - can i help you with anything else?",
-        "i can't wait to tell you: it has been delivered!",
-        "pending: no. shipped: no. delivered: yes.",
-        "it was delivered after it was shipped.",
-    ],
-)
+@pytest.mark.parametrize("text", CASES["told_beside_a_denial"])
 def test_a_status_beside_a_denial_is_told(text: str) -> None:
     assert is_told(Request("status", 1, fact="delivered"), text)
 
 
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("i can't wait to help you.", False),
-        ("you will not be charged.", False),
-        ("is it not possible for you to tell me more?", False),
-        ("i can't do it without your email.", False),
-        ("no problem.", False),
-        ("it's not impossible.", False),
-        ("if it is not possible, i will tell you.", False),
-        ("that's not possible, is there anything else?", True),
-        ("i can't wait, but this is not possible.", True),
-        ("no. that is a pity.", True),
-        ("i am afraid that our policy does not allow that.", True),
-    ],
-)
+@pytest.mark.parametrize(("text", "told"), CASES["not_possible"])
 def test_an_idiom_or_a_question_does_not_tell_that_it_is_not_possible(text: str, told: bool) -> None:
     assert is_told(Request("cancel", 1, trap="shipped"), text) is told
 
@@ -532,8 +406,6 @@ def test_rows_name_the_customers_server() -> None:
     assert set(dataset_rows(1)[0]) == {"prompt", "seed", "level"}
     [row] = dataset_rows(1, user_url="http://localhost:1/v1", user_model="m")
     assert (row["user_url"], row["user_model"]) == ("http://localhost:1/v1", "m")
-    with pytest.raises(UserError, match="column `user_model` is empty"):
-        DialogueEnvironment().reset(seed=0, user_url="http://x")
     for row in dataset_rows(20):
         of = case(row["seed"], row["level"])
         prompt = row["prompt"][0]["content"]

@@ -9,11 +9,10 @@ import sys
 
 import pytest
 
-from wm_plugin.errors import UserError
+from support.cases import CASES
 from wm_plugin.worlds import docs
-from wm_plugin.worlds.docs import DocsEnvironment, dataset_rows
+from wm_plugin.worlds.docs import DocsEnvironment, dataset_rows, is_right, questions
 from wm_plugin.worlds.docs import pages as docs_pages
-from wm_plugin.worlds.docs.quiz import is_right, questions
 
 PYTHON = platform.python_version()
 
@@ -104,21 +103,7 @@ def test_a_wrong_answer(environment: DocsEnvironment) -> None:
     assert (environment.over, environment.get_reward()) == (True, 0.0)
 
 
-@pytest.mark.parametrize(
-    ("submission", "answer", "page", "right"),
-    [
-        ("dedent", "dedent", "textwrap", True),
-        (" 'Dedent()'. ", "dedent", "textwrap", True),
-        ("textwrap.dedent", "dedent", "textwrap", True),
-        ("json.dedent", "dedent", "textwrap", False),
-        ("dedent", "textwrap.dedent", "textwrap", False),
-        ("textwrap.dedent", "textwrap.dedent", "textwrap", True),
-        ("utf-8", "'utf-8'", "x", True),
-        ("", "'utf-8'", "x", False),
-        ("()", "dedent", "", False),
-        ("dedent fill", "dedent", "textwrap", False),
-    ],
-)
+@pytest.mark.parametrize(("submission", "answer", "page", "right"), CASES["docs_answers"])
 def test_answers(submission: str, answer: str, page: str, right: bool) -> None:
     assert is_right(submission, answer, page) is right
 
@@ -166,15 +151,3 @@ def test_rows_and_the_expert(level: str) -> None:
         assert environment.metrics["effective"] == environment.turns == 4
         answer = row["answer"].removeprefix(f"{row['page']}.").rpartition(".")[2]
         assert answer.strip("'\"").casefold() in found.casefold()  # it can be read
-
-
-def test_rows_that_cannot_be() -> None:
-    with pytest.raises(UserError, match="held-out questions of level standard; write a count up to that, not 100000"):
-        dataset_rows(100_000, held_out=True)
-    with pytest.raises(UserError, match="easy"):
-        dataset_rows(1, level="easy")
-    with pytest.raises(UserError, match="docs' row is of Python 2.7.18, whose documentation differs"):
-        DocsEnvironment().reset(answer="x", python="2.7.18")
-    for answer in (None, 5, "", "''", " ... "):  # an answer of nothing would be right
-        with pytest.raises(UserError, match="column `answer`"):
-            DocsEnvironment().reset(answer=answer, python=PYTHON)  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.cases import CASES
 from support.examples import examples
 from wm_plugin.worlds.fictional.score import (
     MAX_ROWS,
@@ -73,22 +74,7 @@ def test_columns_by_title_in_any_order_and_none_too_many() -> None:
     assert read("| kite |\n| Abo 1 |", COLUMNS) == [("abo 1", "", "")]
 
 
-@pytest.mark.parametrize(
-    ("cell", "is_number", "same"),
-    [
-        (" **Abo  1** ", False, "abo 1"),
-        ("'Abo 1'.", False, "abo 1"),
-        ("1,250", True, "1250"),
-        ("1250.00 MG", True, "1250"),
-        ("0012", True, "12"),
-        ("-7", True, "-7"),
-        ("0", True, "0"),
-        ("1250.5", True, "1250.5"),
-        ("about 1250", True, "about 1250"),
-        ("١٢", True, "١٢"),
-        ("1250", False, "1250"),
-    ],
-)
+@pytest.mark.parametrize(("cell", "is_number", "same"), CASES["cells"])
 def test_normalisation(cell: str, is_number: bool, same: str) -> None:
     assert normalised(cell, Column("mass", "mg", is_number)) == same
 

@@ -5,11 +5,11 @@ import socket
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import forth_problems
+from support.cases import CASES
 from wm_plugin.errors import UserError
 from wm_plugin.runtime import sandbox
 from wm_plugin.worlds import forth
@@ -184,26 +184,9 @@ def test_the_glossary() -> None:
     assert (text, has_entry) == ("Nothing found. Try: recurse", False)
 
 
-UNFINISHED = {
-    ": sq dup *": "a definition has no `;`",
-    ": broken if": "a definition has no `;`",
-    ':noname ." abc ;': "a definition has no `;`",
-    ": a case 1 of": "a definition has no `;`",
-    ": a 1 ; ]": "`]` no `[`",
-    ": a ( abc": "a definition has no `;`",
-    "3 . ( unclosed": "3\nUnfinished code: a comment `(` has no `)`.",
-    "0 [if] 1": "an `[if]` has no `[then]`",
-    "[ifdef] xyz : a 1 ;": "an `[if]` has no `[then]`",
-    ": a { x y": "a `{` no `}`",
-    "quit": "Stopped: the session ended before the end of the code",
-    "1 . bye": "1\nStopped: the session ended before the end of the code",
-    "pad 80 accept": "Stopped: the session ended before the end of the code",
-}
-
-
 @needs_it
 def test_unfinished_source_is_an_error(environment: ForthEnvironment) -> None:
-    for number, (code, message) in enumerate(UNFINISHED.items(), 1):
+    for number, (code, message) in enumerate(CASES["unfinished_forth"], 1):
         text = environment.submit_code(code)
         assert message in text
         assert "Gforth" not in text  # the banner says nothing of the code
@@ -229,48 +212,11 @@ def test_sleeping_counts_and_takes_no_time(environment: ForthEnvironment) -> Non
     assert forth_machine.test(SQUARE, ["3 square .", "100000 ms", "3 square ."]) == ["9", None, None]
 
 
-# Each line is run after `SQUARE`; what it prints says that it got nowhere.
-ESCAPES = {
-    's" /etc/passwd" r/o open-file . .': "-514 0",
-    's" /etc/hostname" slurp-file type': "No such file or directory",
-    f's" {__file__}" r/o open-file . .': "-514 0",
-    's" /proc/self/environ" r/o open-file . .': "-514 0",
-    's" /code.fs" w/o open-file . .': "-542 0",
-    's" /tmp/wm-forth" w/o create-file . .': "-514 0",
-    's" /x" w/o create-file . .': "-542 0",
-    's" /usr/x" w/o create-file . .': "-542 0",
-    's" /empty/x" r/w create-file . .': "-542 0",
-    's" /usr/bin/gforth" delete-file .': "-542",
-    's" /code.fs" delete-file .': "-",
-    's" id" system $? .': "",
-    's" touch /tmp/wm-forth" system': "",
-    's" id" sh-get type': "",
-    'sh id': "",
-    's" HOME" getenv type s" PATH" getenv type': "",
-    's" cat /etc/passwd" r/o open-pipe . .': "",
-    "include unix/socket.fs s\" 127.0.0.1\" 80 open-socket .": "",
-    "c-library net \\c #include <stdio.h>\nend-c-library": "",
-    ": bomb begin 10000000 allocate throw drop again ; bomb": "Cannot allocate memory",
-    "100000000000 allocate . .": "-524 0",
-    "1000000000 allot": "Dictionary overflow",
-    ": down recurse 1 ; down": "Return stack overflow",
-    ": up begin 1 again ; up": "Stack overflow",
-    ": hang begin again ; hang": "Stopped: the program ran too long.",
-    ": much begin 500 spaces again ; much": "Stopped: the program printed too much.",
-    "here 100000000 dump": "Stopped: the program printed too much.",
-    "0 0 !": "Invalid memory address",
-    "-1 execute": "Invalid memory address",
-    "bye": "Stopped: the session ended before the end of the code",
-    "-1 (bye)": "Stopped by an error.",
-    "key drop key drop pad 80 accept .": "",
-    "quit": "",
-    "1 2 3 clearstack abort": "Aborted",
-}  # fmt: skip
-
-
 @needs_it
-@pytest.mark.parametrize("line", ESCAPES)
-def test_programs_get_nowhere(line: str, environment: ForthEnvironment) -> None:
+@pytest.mark.parametrize(("line", "printed"), CASES["forth_escapes"])
+def test_programs_get_nowhere(line: str, printed: str, environment: ForthEnvironment) -> None:
+    """Each line is run after `SQUARE`; what it prints says that it got nowhere."""
+    line = line.replace("{file}", __file__)
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.setblocking(False)
         environment.submit_code(SQUARE)
@@ -279,7 +225,7 @@ def test_programs_get_nowhere(line: str, environment: ForthEnvironment) -> None:
         assert time.monotonic() - start < 15
         with pytest.raises(BlockingIOError):
             server.accept()
-    assert ESCAPES[line] in text
+    assert printed in text
     assert len(text) < 3000
     assert "root:" not in text
     assert "uid=" not in text
@@ -335,26 +281,6 @@ def test_rows() -> None:
     assert {row["level"] for row in dataset_rows(20, level="3")} == {"3"}
     assert dataset_rows(6, held_out=True, level="6") == dataset_rows(6, held_out=True)
     assert all(len(row["prompt"][0]["content"]) < 1500 for row in train + held_out)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"count": 69, "held_out": True}, "forth has 68 held-out problems; write a count up to that, not 69"),
-        ({"count": 1, "level": "7"}, "Forth has no level '7'"),
-        ({"count": 1, "level": "6"}, "write held_out=True for level 6"),
-        ({"count": 1, "level": "2", "held_out": True}, "write held_out=False for level 2"),
-    ],
-)
-def test_rows_that_cannot_be(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        dataset_rows(**options)
-
-
-@pytest.mark.parametrize("name", ["", "cub", None, 5, ["cube"], "x" * 10**6])
-def test_a_problem_that_does_not_exist(name: object) -> None:
-    with pytest.raises(UserError, match="forth's column `problem` is .*(did you mean|there is)"):
-        ForthEnvironment().reset(problem=name)  # type: ignore[arg-type]
 
 
 def test_without_gforth_the_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

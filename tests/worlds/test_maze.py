@@ -1,4 +1,3 @@
-import hashlib
 import random
 
 import pytest
@@ -134,9 +133,6 @@ def test_the_papers_actions_and_symbols() -> None:
     assert environment.metrics == {"actions": 5, "effective": 2, "invalid": 1}
     assert environment.move("move right; move down") == "* * *\no o P\no * *!"
     assert environment.success
-    for view in ("paper", 3, ["wmact"]):
-        with pytest.raises(UserError, match="column `view`"):
-            environment.reset(walled, view=view)
 
 
 def test_rows_of_the_papers_view_say_its_legend() -> None:
@@ -152,8 +148,6 @@ def test_rows_of_the_papers_view_say_its_legend() -> None:
     assert len(rows) == 9
     assert all(len(row.rstrip(">").split(" ")) == 9 for row in rows)  # as the paper draws 11x11
     assert environment.max_turns == 1
-    with pytest.raises(UserError, match="column `view`"):
-        maze.dataset_rows(1, view="papers")
 
 
 def test_an_expert_gives_up_behind_walls() -> None:
@@ -175,16 +169,6 @@ def test_256_levels_are_held_out(level: str) -> None:
     assert not train & held_out
 
 
-def test_levels_are_pinned_to_their_seed() -> None:
-    """Another mazelib or numpy must not change a data set silently."""
-    pytest.importorskip("mazelib")
-    pinned = {11: "2c10185857b7b380", 15: "d13738a4cf4fb4b8"}
-    for size, expected in pinned.items():
-        boards = maze.make_boards(5, seed=0, size=size)
-        assert hashlib.sha256("\n\n".join(boards).encode()).hexdigest()[:16] == expected
-    assert maze.make_boards(5, seed=0) != maze.make_boards(5, seed=1)
-
-
 def test_making_levels_leaves_the_global_generators_alone() -> None:
     pytest.importorskip("mazelib")
     numpy = pytest.importorskip("numpy")
@@ -196,12 +180,6 @@ def test_making_levels_leaves_the_global_generators_alone() -> None:
     first = maze.make_boards(3, seed=0)
     assert (random.random(), numpy.random.random()) == expected
     assert maze.make_boards(3, seed=0) == first  # nor do they have a say in the levels
-
-
-@pytest.mark.parametrize("board", ["", "...", "A..", "AAG", "AGG"])
-def test_a_board_without_one_agent_and_one_goal_is_refused(board: str) -> None:
-    with pytest.raises(UserError, match="one A"):
-        maze.MazeEnvironment().reset(board)
 
 
 @pytest.mark.parametrize("size", [5, 12, -3])

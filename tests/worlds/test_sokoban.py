@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.examples import examples
-from wm_plugin.errors import UserError
 from wm_plugin.worlds import sokoban
 
 STEPS = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
@@ -182,12 +181,6 @@ def test_both_parts_have_the_same_rooms_and_no_warehouse_in_common() -> None:
     played.reset(board)
     played.act("; ".join(sokoban.solve(*sokoban.read_board(board))[:4]))  # what an episode does not change decides
     assert sokoban.read_board(played._observation()[:-1])[:2] == (walls, goals)
-
-
-@pytest.mark.parametrize("board", ["", "P", "PBG\n.", "PPBG", "PBB.G", "P*", "P.", "PBGx", "PBG\r\n..."])
-def test_a_board_that_is_none_is_refused(board: str) -> None:
-    with pytest.raises(UserError, match="column `board`"):
-        sokoban.SokobanEnvironment().reset(board)
 
 
 @pytest.mark.parametrize(

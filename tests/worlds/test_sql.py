@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.cases import CASES
 from support.examples import examples
-from wm_plugin.errors import UserError
 from wm_plugin.worlds import sql
 from wm_plugin.worlds.kit.sqlite_guard import FUNCTIONS, copies, run
 from wm_plugin.worlds.sql import SqlEnvironment, dataset_rows, is_right, open_database
@@ -185,56 +185,13 @@ def test_malformed_queries_are_text_errors(database: sqlite3.Connection, query: 
     assert run(database, "SELECT 1 x") == "x\n1"
 
 
-ESCAPES = """
-ATTACH '{folder}/secret.db' AS secret
-ATTACH ':memory:' AS other
-DETACH main
-SELECT datetime('now')
-VACUUM
-VACUUM INTO '{folder}/copy.db'
-SELECT load_extension('{folder}/secret.db')
-SELECT readfile('{folder}/secret.db')
-SELECT writefile('{folder}/new', 'x')
-SELECT edit('x')
-SELECT fts3_tokenizer('simple')
-SELECT sqlite_version()
-SELECT sqlite_compileoption_get(1)
-.import {folder}/secret.db secret
-.shell id
-PRAGMA writable_schema = 1
-PRAGMA temp_store_directory = '{folder}'
-PRAGMA temp_store = 1
-PRAGMA journal_mode = WAL
-PRAGMA max_page_count = 1000000000
-PRAGMA foreign_keys = OFF
-PRAGMA database_list
-PRAGMA compile_options
-SELECT * FROM pragma_compile_options
-SELECT 1 FROM pragma_database_list
-SELECT * FROM dbstat
-SELECT * FROM sqlite_dbpage
-SELECT * FROM sqlite_stmt
-EXPLAIN SELECT * FROM json_each('[1]')
-CREATE VIRTUAL TABLE f USING fts5(a)
-CREATE VIRTUAL TABLE c USING csv(filename='{folder}/secret.db')
-CREATE TEMP TABLE t (a)
-CREATE TEMP TRIGGER t AFTER DELETE ON orders BEGIN SELECT 1; END
-CREATE VIEW v AS SELECT 1
-ALTER TABLE orders RENAME TO o
-INSERT INTO sqlite_master VALUES ('table', 'x', 'x', 0, 'x')
-UPDATE sqlite_master SET sql = 'x'
-DELETE FROM sqlite_master
-ANALYZE
-"""
-
-
 @pytest.mark.parametrize("name", DATABASES)
 def test_nothing_of_the_host_can_be_reached(tmp_path: Path, name: str) -> None:
     with closing(sqlite3.connect(tmp_path / "secret.db")) as secret:
         secret.execute("CREATE TABLE secret (a)")
     with closing(open_database(1, name)) as database:
-        for statement in ESCAPES.format(folder=tmp_path).strip().split("\n"):
-            assert is_error(run(database, statement)), statement
+        for statement in CASES["sql_escapes"]:
+            assert is_error(run(database, statement.format(folder=tmp_path))), statement
     assert [path.name for path in tmp_path.iterdir()] == ["secret.db"]
 
 
@@ -398,19 +355,6 @@ def test_ordinary_nested_queries_are_let_through(database: sqlite3.Connection) -
     assert not is_error(run(database, nested(3, 6)))
 
 
-def test_the_expert_answers_every_kind_of_question_by_asking() -> None:
-    environment, choose = SqlEnvironment(), sql.expert()
-    for row in dataset_rows(40, seed=1):
-        environment.reset(**row)
-        while not environment.over:
-            tool, arguments = choose(environment)  # type: ignore[misc]
-            getattr(environment, tool)(**arguments)
-        assert environment.success, row
-        assert environment.metrics == {"actions": 4, "effective": 4, "invalid": 0}
-    environment.reset(database_seed=7, answer="42")
-    assert choose(environment) is None
-
-
 def test_calls_that_say_nothing_new_are_not_effective(environment: SqlEnvironment) -> None:
     for _ in range(2):
         environment.list_tables()
@@ -468,8 +412,8 @@ def test_other_databases_are_pinned_to_their_seed() -> None:
             assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
 
 
-@pytest.mark.parametrize("level", ["hard-1", "hard-2"])
-def test_the_expert_solves_harder_rows(level: str) -> None:
+@pytest.mark.parametrize("level", ROWS)
+def test_the_expert_solves_every_kind_of_row_by_asking(level: str) -> None:
     environment = SqlEnvironment()
     for row in [*dataset_rows(40, seed=1, level=level), *dataset_rows(10, seed=1, held_out=True, level=level)]:
         environment.reset(**row)
@@ -477,8 +421,10 @@ def test_the_expert_solves_harder_rows(level: str) -> None:
         while not environment.over:
             tool, arguments = choose(environment)  # type: ignore[misc]
             getattr(environment, tool)(**arguments)
-        assert environment.success
-        assert environment.metrics["invalid"] == 0
+        assert environment.success, row
+        assert (environment.metrics["invalid"], environment.metrics["effective"]) == (0, environment.turns)
+    environment.reset(database_seed=7, answer="42")
+    assert sql.expert()(environment) is None
 
 
 CHANGE = {
@@ -539,18 +485,3 @@ def test_triggers_and_constraints_of_other_databases_answer() -> None:
             "IntegrityError: not enough seats are left"
         )
         assert run(cinema, "DELETE FROM films") == "IntegrityError: FOREIGN KEY constraint failed"
-
-
-@pytest.mark.parametrize(
-    ("columns", "message"),
-    [
-        ({"database": "compny"}, "column `database` is 'compny'; did you mean 'company'"),
-        ({"database": None}, "column `database` is None"),
-        ({"changes": "DELETE FROM customers"}, "column `changes` fails on 'DELETE FROM customers': IntegrityError"),
-        ({"changes": "ATTACH '/tmp/x' AS x"}, "column `changes` fails on .*not authorized"),
-        ({"changes": "nonsense;\nSELECT 1"}, "column `changes` fails on 'nonsense'"),
-    ],
-)
-def test_rows_that_cannot_be_played(columns: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        SqlEnvironment().reset(**(CHANGE | columns))  # type: ignore[arg-type]

@@ -35,7 +35,7 @@ ONE, SEVERAL = (
 
 
 def actions_of(answer: str, *, thinking: bool = False) -> str | None:
-    """The text of the actions in an answer; None if there is none. Takes time in proportion to the answer.
+    """Return the text of the actions in an answer; None if there is none. Takes time in proportion to the answer.
 
     Args:
         answer: with its special tokens, since some tokenizers count the tags among them.
@@ -69,7 +69,7 @@ def takes_tags(environment: Any) -> bool:
 
 
 def in_tags(environment: Any, protocol: str = "tags") -> type:  # noqa: ARG001 - called as all wrappers are
-    """The class of `environment` whose one tool is `act(actions)`.
+    """Return the class of `environment` whose one tool is `act(actions)`.
 
     Raises:
         UserError: the environment has more than one tool, or one of other arguments than a text.

@@ -135,11 +135,7 @@ class GuardedReward(TaggedReward):
         return self._guarded(texts, targets, await reward.call_async(texts, targets, **columns), columns)
 
     def _guarded(
-        self,
-        texts: Sequence[str | None],
-        targets: Sequence[str],
-        scores: Sequence[float],
-        columns: Mapping[str, Any],
+        self, texts: Sequence[str | None], targets: Sequence[str], scores: Sequence[float], columns: Mapping[str, Any]
     ) -> list[float]:
         scores = list(scores)
         contexts = columns.get("context") or [""] * len(targets)

@@ -41,10 +41,9 @@ class EmbeddingReward(TextReward):
     A negative cosine gives 0. Surrounding white space is ignored. Equal texts have distance 0, and a blank text has distance 1 to
     every other text. A call encodes each text once; embeddings of targets are kept for later calls.
 
-    A model sees its window and silently cuts the rest (`all-MiniLM-L6-v2`: 256 tokens). If a text is longer, both are compared
-    from where they begin to differ, in the same number of parts that fit, the first part with the first and so on, and the part
-    that differs most decides: much that is right does not hide a wrong end. A prediction that takes more than twice as many parts
-    as the observation has distance 1.
+    A model sees its window and silently cuts the rest (`all-MiniLM-L6-v2`: 256 tokens). Longer texts are compared from where they
+    begin to differ, in the same number of parts that fit, and the part that differs most decides: much that is right does not
+    hide a wrong end. A prediction that takes more than twice as many parts as the observation has distance 1.
 
     Args:
         model: a folder or name for sentence-transformers (extra `embed`), or the model's name on the server. The paper has
@@ -54,11 +53,10 @@ class EmbeddingReward(TextReward):
         tag: see `TaggedReward`.
         batch_size: texts per forward pass, or per request.
         cache_size: number of targets whose embeddings are kept, least recently used first to go; 4 bytes per dimension each.
-        max_chars: texts of more characters are compared in parts too. It bounds what is sent to a server, whose window is not
-            known; most servers refuse longer texts.
+        max_chars: texts of more characters are compared in parts too. It bounds what a server gets, whose window is unknown.
         device: for a model in this process; None takes a GPU if there is one, which the reward then shares with the training.
-        truncate: ask a server again about texts that it refuses, with vLLM's `truncate_prompt_tokens: -1`: only the beginning of
-            a text that is too long is then compared. A smaller `max_chars` compares the end too.
+        truncate: ask a server again about texts that it refuses, with vLLM's `truncate_prompt_tokens: -1`, which compares only
+            their beginning. A smaller `max_chars` compares the end too.
         server: further settings of `client.server.Server`, such as {"timeout": 120}; `parameters` are sent in requests.
 
     Attributes:
@@ -179,19 +177,17 @@ class EmbeddingReward(TextReward):
     def _cosines(self, pairs: list[tuple[str, str]]) -> list[float | None]:
         """Return the cosine of each pair; None if the model refuses one of its texts."""
         cosines: list[float | None] = [float(a == b) for a, b in pairs]
-        different = [row for row, (a, b) in enumerate(pairs) if a and b and a != b]
+        different = {row: pair for row, pair in enumerate(pairs) if pair[0] and pair[1] and pair[0] != pair[1]}
         if not different:
             return cosines
-        vectors = self._vectors([pairs[row][0] for row in different], [pairs[row][1] for row in different])
+        vectors = self._vectors([a for a, _ in different.values()], [b for _, b in different.values()])
+        known = [row for row, pair in different.items() if vectors.keys() >= set(pair)]
         for row in different:
-            if not vectors.keys() >= set(pairs[row]):
-                cosines[row] = None
-        known = [row for row in different if cosines[row] is not None]
-        if not known:
-            return cosines
-        a, b = (torch.stack([vectors[pairs[row][side]] for row in known]).double() for side in (0, 1))
-        for row, cosine in zip(known, (a * b).sum(1).clamp(-1, 1).tolist(), strict=True):
-            cosines[row] = cosine
+            cosines[row] = None
+        if known:
+            a, b = (torch.stack([vectors[pairs[row][side]] for row in known]).double() for side in (0, 1))
+            for row, cosine in zip(known, (a * b).sum(1).clamp(-1, 1).tolist(), strict=True):
+                cosines[row] = cosine
         return cosines
 
     def _vectors(self, predicted: list[str], observed: list[str]) -> dict[str, Tensor]:

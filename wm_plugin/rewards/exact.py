@@ -36,7 +36,7 @@ class ExactReward(TextReward):
         if prediction == target or not self.json:
             return prediction == target
         values = json_match.parse(prediction), json_match.parse(target)
-        return json_match.NO_JSON not in values and json_match.compare(*values).is_same
+        return json_match.NO_JSON not in values and json_match.is_same(*values)
 
     def _normal(self, text: str) -> str:
         if self.ignore_whitespace:

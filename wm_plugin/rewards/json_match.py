@@ -1,6 +1,6 @@
 """How much of an observed JSON value a prediction gets right, leaf by leaf."""
 
-from dataclasses import dataclass
+from collections import Counter
 from typing import Any
 
 from wm_plugin.rewards.base import TextReward, mean
@@ -24,7 +24,7 @@ class JsonMatchReward(TextReward):
 
     def score(self, predictions: list[str], targets: list[str]) -> tuple[list[float], dict[str, float]]:
         scores = []
-        compared: list[Leaves] = []
+        compared: list[Counter[str]] = []
         not_json = 0
         for prediction, target in zip(predictions, targets, strict=True):
             predicted, observed = parse(prediction), parse(target)
@@ -32,33 +32,13 @@ class JsonMatchReward(TextReward):
                 not_json += observed is not NO_JSON
                 scores.append(float(predicted is observed and prediction.strip() == target.strip()))
                 continue
-            compared.append(compare(predicted, observed))
-            scores.append(compared[-1].same / compared[-1].total)
+            compared.append(leaves := compare(predicted, observed))
+            scores.append(leaves["same"] / leaves.total())
         figures = {
-            name: mean([getattr(leaves, name) / leaves.total for leaves in compared])
+            name: mean([leaves[name] / leaves.total() for leaves in compared])
             for name in ("missing", "extra", "changed")
         }
         return scores, {**figures, "not_json": not_json / len(targets) if targets else 0.0}
-
-
-@dataclass
-class Leaves:
-    """Counts of leaves that are equal in two values, missing in the first, extra in the first, or changed."""
-
-    same: int = 0
-    missing: int = 0
-    extra: int = 0
-    changed: int = 0
-
-    @property
-    def total(self) -> int:
-        """Return the number of leaves of both values, at least 1."""
-        return self.same + self.missing + self.extra + self.changed
-
-    @property
-    def is_same(self) -> bool:
-        """Whether the two values are equal."""
-        return self.same == self.total
 
 
 def parse(text: str) -> Any:
@@ -69,22 +49,31 @@ def parse(text: str) -> Any:
         return NO_JSON
 
 
-def compare(prediction: Any, target: Any) -> Leaves:
-    """Compare the leaves of two JSON values, place by place. A leaf in place of several leaves changes all of them."""
-    leaves = Leaves()
+def compare(prediction: Any, target: Any) -> Counter[str]:
+    """Compare two JSON values place by place; return how many leaves are `same`, `missing`, `extra` and `changed`.
+
+    A leaf in the place of several leaves changes all of them. There is one leaf at least.
+    """
+    leaves: Counter[str] = Counter()
     places = [(prediction, target)]
     while places:
         a, b = places.pop()
         if type(a) is type(b) and isinstance(a, dict | list) and (a or b):
             a, b = (part if isinstance(part, dict) else dict(enumerate(part)) for part in (a, b))
             places += [(a[key], b[key]) for key in a.keys() & b.keys()]
-            leaves.missing += sum(_leaves(b[key]) for key in b.keys() - a.keys())
-            leaves.extra += sum(_leaves(a[key]) for key in a.keys() - b.keys())
+            leaves["missing"] += sum(_leaves(b[key]) for key in b.keys() - a.keys())
+            leaves["extra"] += sum(_leaves(a[key]) for key in a.keys() - b.keys())
         elif a == b and isinstance(a, bool) == isinstance(b, bool):
-            leaves.same += 1
+            leaves["same"] += 1
         else:
-            leaves.changed += max(_leaves(a), _leaves(b))
+            leaves["changed"] += max(_leaves(a), _leaves(b))
     return leaves
+
+
+def is_same(prediction: Any, target: Any) -> bool:
+    """Whether two JSON values are equal: 1 equals 1.0 but not true."""
+    leaves = compare(prediction, target)
+    return leaves["same"] == leaves.total()
 
 
 def _leaves(value: Any) -> int:

@@ -11,7 +11,6 @@ import math
 from abc import abstractmethod
 from collections import Counter, defaultdict, deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -57,6 +56,7 @@ class Row:
 
 
 Notes = dict[str, list[float]]  # values per row of a call; the figures are their means
+_Questions = tuple[Iterable[list[Message]], list[int] | None]  # with their seeds
 
 
 @dataclass
@@ -78,11 +78,10 @@ class JudgedReward(TaggedReward):
     Optional columns: `action` (text) and `context` (text or messages) are shown to the judge.
 
     A row without a prediction gets 0 and is not sent. If a reply is cut at its token limit, or has not exactly one verdict, the
-    judge is asked again, up to the server's `max_retries` times. A row that then has no verdict gets `no_verdict`, by default 0,
-    the lowest score, because a prediction can cause that: by making the judge quote it, for example. For the same reason such
-    rows stop no run, even if all are; one warning comes if they are more than `max_failure_share` or half, since a judge that
-    is not up to its task looks the same. Requests that the server refuses and replies that are too large count likewise, unless
-    there is nothing else. A row whose call fails in any other way gets `failed`.
+    judge is asked again, up to the server's `max_retries` times. A row that then has no verdict gets `no_verdict`. A prediction
+    can cause that, by making the judge quote it for example, so such rows stop no run; if they are more than `max_failure_share`
+    or half, one warning comes, since a judge that is not up to its task looks the same. Requests that the server refuses and
+    replies that are too large count likewise, unless there is nothing else. A row whose call fails in another way gets `failed`.
 
     A prediction with a verdict's tag, where the observation has none, is not sent and gets `no_verdict`: a judge that repeats
     it could not be told from one that gives its own.
@@ -98,12 +97,9 @@ class JudgedReward(TaggedReward):
         max_failure_share: stop the run if the server failed (no answer, an error status, a malformed answer) for more than this
             share of the last 200 judged predictions (checked from 20 on). 1.0 never stops.
         failed: the reward of a row for which the server failed. NaN leaves the row out of TRL's mean.
-        no_verdict: the reward of a row without a verdict. More than the lowest score, or NaN, would make it worth provoking: only
-            for predictions that are not trained by this reward.
-        max_chars: the judge sees this many characters of the action and of each compared text. If the compared texts begin alike,
-            it sees the part where they begin to differ, and is told whether the rest is the same.
-        max_context_chars: characters of `context` that fit the judge's model. A longer one loses its oldest turns (see
-            `background`), and the judge is told.
+        no_verdict: the reward of a row without a verdict. More than the lowest score, or NaN, would make it worth provoking.
+        max_chars: the judge sees this many characters of the action and of each compared text, from where they begin to differ.
+        max_context_chars: characters of `context` that fit the judge's model. A longer one loses its oldest turns (`background`).
         max_context_tokens: the same in tokens of the judge's `tokenizer`, instead of characters.
         tokenizer: a folder or a name on the Hub, for `max_context_tokens`.
 
@@ -159,25 +155,26 @@ class JudgedReward(TaggedReward):
         self._warned = False
 
     def __call__(self, predictions: Sequence[str | None], targets: Sequence[str], **columns: Any) -> list[float]:
-        batch, rows = self._begin(predictions, targets, columns)
-        rounds, answers = self._rounds(batch, rows), None
-        with suppress(StopIteration):
+        steps, answers = self._steps(predictions, targets, columns), None
+        try:
             while True:
-                questions, seeds = rounds.send(answers)
-                answers = self._ask(questions, seeds)
-        return self._end(batch)
+                answers = self._ask(*steps.send(answers))
+        except StopIteration as end:
+            rewards: list[float] = end.value
+            return rewards
 
     async def call_async(
         self, predictions: Sequence[str | None], targets: Sequence[str], **columns: Any
     ) -> list[float]:
         """Do what `__call__` does, inside an event loop and without blocking it."""
-        batch, rows = self._begin(predictions, targets, columns)
-        rounds, answers = self._rounds(batch, rows), None
-        with suppress(StopIteration):
+        steps, answers = self._steps(predictions, targets, columns), None
+        try:
             while True:
-                questions, seeds = rounds.send(answers)
+                questions, seeds = steps.send(answers)
                 answers = await self.server.complete_async(questions, seeds=seeds, fields=self._fields)
-        return self._end(batch)
+        except StopIteration as end:
+            rewards: list[float] = end.value
+            return rewards
 
     def _ask(self, questions: Iterable[list[Message]], seeds: list[int] | None) -> list[Completion | Failure]:
         """Answer questions, in order. `evaluation` overrides this to keep the answers in a file."""
@@ -213,10 +210,10 @@ class JudgedReward(TaggedReward):
         """Return a row's instructions, without the notice about data."""
         return self.prompt
 
-    def _begin(
+    def _steps(
         self, predictions: Sequence[str | None], targets: Sequence[str], columns: Mapping[str, Any]
-    ) -> tuple[_Batch, list[tuple[int, Row]]]:
-        """Score the rows that need no judge, and return the others with their numbers."""
+    ) -> Generator[_Questions, Any, list[float]]:
+        """Score the rows that need no judge; yield questions about the others, receive the answers, and return the rewards."""
         texts = self.extracted(predictions, targets)
         used = {name: columns[name] for name in self.uses if columns.get(name) is not None}
         for name, values in used.items():
@@ -236,12 +233,11 @@ class JudgedReward(TaggedReward):
                 rows.append((index, row))
             else:
                 batch.rewards[index] = score
-        return batch, rows
+        yield from self._rounds(batch, rows)
+        return self._end(batch)
 
-    def _rounds(
-        self, batch: _Batch, rows: Sequence[tuple[int, Row]]
-    ) -> Generator[tuple[Iterable[list[Message]], list[int] | None], Any, None]:
-        """Yield questions with their seeds, and receive the answers: first all questions, then those without a verdict."""
+    def _rounds(self, batch: _Batch, rows: Sequence[tuple[int, Row]]) -> Generator[_Questions, Any, None]:
+        """Yield first all questions, then those whose answer has no verdict."""
         answers = yield self._uncached(batch, rows), None
         missing = [name for name in batch.rows if name not in batch.replies]
         batch.replies |= dict(zip(missing, answers, strict=True))

@@ -20,7 +20,18 @@ from pydantic import model_validator
 from wm_plugin.errors import nearest
 from wm_plugin.rewards.json_match import NO_JSON
 from wm_plugin.rewards.rule_errors import KINDS as ERRORS
-from wm_plugin.rewards.rule_places import SLOW, Case, NotApplicableError, Place, Strict, Work, exact, regex, searched
+from wm_plugin.rewards.rule_places import (
+    SLOW,
+    Case,
+    NotApplicableError,
+    Place,
+    Seen,
+    Strict,
+    Work,
+    exact,
+    regex,
+    searched,
+)
 from wm_plugin.untrusted import number
 
 _UNSET = object()
@@ -68,7 +79,7 @@ class Regex(Check):
 
     def holds(self, case: Case) -> bool:
         compiled = regex(self.pattern, self.ignore_case)
-        text = searched(compiled, case.prediction, case.predicting)
+        text = searched(compiled, case.prediction.text, case.prediction.work)
         return bool(compiled.fullmatch(text.strip()) if self.full else compiled.search(text))
 
 
@@ -82,9 +93,9 @@ class Equals(Check):
 
     def holds(self, case: Case) -> bool:
         if not isinstance(self.value, str):
-            return case.exact == exact(self.value)
-        case.predicting.take(_LOOK + len(case.prediction))
-        return self._normal(case.prediction) == self._normal(self.value)
+            return case.prediction.exact == exact(self.value)
+        case.prediction.work.take(_LOOK + len(case.prediction.text))
+        return self._normal(case.prediction.text) == self._normal(self.value)
 
     def _normal(self, text: str) -> str:
         text = " ".join(text.split()) if self.ignore_whitespace else text.strip()
@@ -110,12 +121,12 @@ class Json(Check):
         return self
 
     def holds(self, case: Case) -> bool:
-        if case.value is NO_JSON:
+        if case.prediction.value is NO_JSON:
             return False
-        values = Place(path=self.path).find(case)
+        values = Place(path=self.path).find(case.prediction)
         if self.count is not None and len(values) != self.count:
             return False
-        return (bool(values) or self.count == 0) and self._fit(values, case.predicting)
+        return (bool(values) or self.count == 0) and self._fit(values, case.prediction.work)
 
     def _fit(self, values: Sequence[Any], work: Work) -> bool:
         if self.type is not None and not all(map(_TYPES[self.type], values)):
@@ -147,8 +158,8 @@ class Error(Check):
 
     def holds(self, case: Case) -> bool:
         if isinstance(self.kind, bool):
-            return (case.error is not None) == self.kind
-        return case.error == (case.real_error if self.kind == "target" else self.kind)
+            return (case.prediction.error is not None) == self.kind
+        return case.prediction.error == (case.target.error if self.kind == "target" else self.kind)
 
 
 class Range(Place, Check):
@@ -167,7 +178,7 @@ class Range(Place, Check):
         return self
 
     def holds(self, case: Case) -> bool:
-        numbers = [_number(value) for value in self.find(case)]
+        numbers = [_number(value) for value in self.find(case.prediction)]
         return bool(numbers) and all(value is not None and self.min <= value <= self.max for value in numbers)
 
 
@@ -189,11 +200,11 @@ class _Overlap(Place, Check):
         return self
 
     def holds(self, case: Case) -> bool:
-        if self.path is not None and case.value is NO_JSON:
+        if self.path is not None and case.prediction.value is NO_JSON:
             return False
-        return self._overlaps(self._predicted(case), self._expected())
+        return self._overlaps(self._predicted(case.prediction), self._expected())
 
-    def _predicted(self, case: Case) -> list[Hashable]:
+    def _predicted(self, seen: Seen) -> list[Hashable]:
         raise NotImplementedError
 
     def _expected(self) -> list[Hashable]:
@@ -211,11 +222,11 @@ class Items(_Overlap):
     main = "values"
     values: list[Any]
 
-    def _predicted(self, case: Case) -> list[Hashable]:
+    def _predicted(self, seen: Seen) -> list[Hashable]:
         if self.path is not None or self.pattern is not None:
-            return [case.predicting.exact(_stripped(value)) for value in self.find(case)]
-        case.predicting.take(SLOW * len(case.prediction))
-        return [exact(line.strip()) for line in case.prediction.splitlines() if line.strip()]
+            return [seen.work.exact(_stripped(value)) for value in self.find(seen)]
+        seen.work.take(SLOW * len(seen.text))
+        return [exact(line.strip()) for line in seen.text.splitlines() if line.strip()]
 
     def _expected(self) -> list[Hashable]:
         return [exact(_stripped(value)) for value in self.values]
@@ -232,8 +243,8 @@ class Rows(_Overlap):
     rows: list[dict[str, Any]]
     by: list[str] | None = None
 
-    def _predicted(self, case: Case) -> list[Hashable]:
-        return self._parts([value for value in self.find(case) if isinstance(value, dict)], case.predicting.exact)
+    def _predicted(self, seen: Seen) -> list[Hashable]:
+        return self._parts([value for value in self.find(seen) if isinstance(value, dict)], seen.work.exact)
 
     def _expected(self) -> list[Hashable]:
         return self._parts(self.rows, exact)
@@ -258,9 +269,9 @@ class Same(Place, Check):
     """
 
     def holds(self, case: Case) -> bool:
-        if self.path is None and self.pattern is None and case.real is not NO_JSON:
-            return case.exact == case.real_exact
-        expected = self.find_in(case.target, case.real, case.observing)
+        if self.path is None and self.pattern is None and case.target.value is not NO_JSON:
+            return case.prediction.exact == case.target.exact
+        expected = self.find(case.target)
         if not expected:
             raise NotApplicableError(f"same: the observation has nothing at {self.path or self.pattern!r}")
         return self.is_same(case, expected)
@@ -286,14 +297,14 @@ class State(Place, Check):
         if self.then == "unchanged":
             return self.is_same(case, values)
         words = (value if isinstance(value, str) else case.observing.took(json.dumps(value)) for value in values)
-        return _has_words(case.prediction, dict.fromkeys(words), case.predicting)
+        return _has_words(case.prediction, dict.fromkeys(words))
 
     def _earlier(self, case: Case) -> list[Any]:
-        turns = list(zip(case.history, case.earlier, strict=True))
+        turns = case.history
         if self.turn is not None:
             turns = turns[self.turn :][:1] if -len(turns) <= self.turn < len(turns) else []
-        for text, value in reversed(turns):
-            if values := self.find_in(text, value, case.observing):
+        for seen in reversed(turns):
+            if values := self.find(seen):
                 return values
         raise NotApplicableError(f"state: no earlier observation has anything at {self.path or self.pattern!r}")
 
@@ -306,7 +317,7 @@ class Code(Check):
 
     def holds(self, case: Case) -> bool:
         assert case.sandbox is not None
-        verdict = case.sandbox.run(self.code, case.prediction, case.target, case.columns)
+        verdict = case.sandbox.run(self.code, case.prediction.text, case.target.text, case.columns)
         if verdict.passed is None:
             case.failures.append(verdict.failure)
         return bool(verdict.passed)
@@ -327,12 +338,13 @@ def _number(value: Any) -> float | None:
     return number(value)
 
 
-def _has_words(text: str, words: Iterable[str], work: Work) -> bool:
+def _has_words(seen: Seen, words: Iterable[str]) -> bool:
     """Whether a text contains each word as a whole: 12 is not in 123.
 
     Raises:
         CutError: that takes too much work.
     """
+    text, work = seen.text, seen.work
     work.take(SLOW * len(text))
     runs = set(_RUN.findall(text))
     for word in words:

@@ -66,50 +66,41 @@ class Work:
         return text
 
 
-@dataclass
-class Case:
-    """One row, as rules see it: `prediction`, the real observation `target`, and the row's `columns`."""
+class Seen:
+    """A text as rules see it, and the budget for looking into it. What is read of it is read once."""
 
-    prediction: str
-    target: str
-    columns: Mapping[str, Any]
-    sandbox: Sandbox | None = None
-    failures: list[str] = field(default_factory=list)  # of verifiers in Python
-    predicting: Work = field(default_factory=lambda: Work(CutError))  # the budget for the prediction
-    observing: Work = field(default_factory=lambda: Work(TooMuchError))  # for the real observation and earlier ones
+    def __init__(self, text: str, work: Work) -> None:
+        self.text, self.work = text, work
 
     @cached_property
     def value(self) -> Any:
-        """The prediction's JSON value, or NO_JSON."""
-        return parse(self.prediction)
+        """The text's JSON value, or NO_JSON."""
+        return parse(self.text)
 
     @cached_property
     def exact(self) -> str | None:
-        """A text that is equal for predictions of equal values; None without a value."""
-        return None if self.value is NO_JSON else self.predicting.exact(self.value)
+        """A text that is equal for texts of equal values; None without a value."""
+        return None if self.value is NO_JSON else self.work.exact(self.value)
 
     @cached_property
     def error(self) -> str | None:
-        """The kind of error that the prediction reports."""
-        return error_kind(self.prediction)
+        """The kind of error that the text reports."""
+        return error_kind(self.text)
+
+
+class Case:
+    """One row, as rules see it: the prediction, the real observation (`target`), and the row's `columns`."""
+
+    def __init__(
+        self, prediction: str, target: str, columns: Mapping[str, Any], sandbox: Sandbox | None = None
+    ) -> None:
+        self.observing = Work(TooMuchError)  # for the real observation and earlier ones
+        self.prediction, self.target = Seen(prediction, Work(CutError)), Seen(target, self.observing)
+        self.columns, self.sandbox = columns, sandbox
+        self.failures: list[str] = []  # of verifiers in Python
 
     @cached_property
-    def real(self) -> Any:
-        """The observation's JSON value, or NO_JSON."""
-        return parse(self.target)
-
-    @cached_property
-    def real_exact(self) -> str:
-        """A text that is equal for observations of equal values."""
-        return self.observing.exact(self.real)
-
-    @cached_property
-    def real_error(self) -> str | None:
-        """The kind of error that the observation reports."""
-        return error_kind(self.target)
-
-    @cached_property
-    def history(self) -> list[str]:
+    def history(self) -> list[Seen]:
         """The column `history`: earlier observations, oldest first."""
         texts = self.columns.get("history")
         if isinstance(texts, str):
@@ -118,12 +109,7 @@ class Case:
             raise NotApplicableError(
                 "state needs the column 'history': the texts of earlier observations, oldest first"
             )
-        return list(texts)
-
-    @cached_property
-    def earlier(self) -> list[Any]:
-        """The JSON values of the column `history`, NO_JSON for texts without one."""
-        return [parse(text) for text in self.history]
+        return [Seen(text, self.observing) for text in texts]
 
 
 class Strict(BaseModel):
@@ -152,25 +138,22 @@ class Place(Strict):
             regex(self.pattern)
         return self
 
-    def find(self, case: Case) -> list[Any]:
-        """Return the values at this place of the prediction; raise a CutError if they are too many or nested too deeply."""
-        return self.find_in(case.prediction, case.value, case.predicting)
-
-    def is_same(self, case: Case, expected: Sequence[Any]) -> bool:
-        """Whether the values at this place of the prediction equal an observation's."""
-        return list(map(case.predicting.exact, self.find(case))) == list(map(case.observing.exact, expected))
-
-    def find_in(self, text: str, value: Any, work: Work) -> list[Any]:
-        """Return the values at this place of a text whose JSON value is `value`.
+    def find(self, seen: Seen) -> list[Any]:
+        """Return the values at this place of a text.
 
         Raises:
             CutError, TooMuchError: they are too many, or nested too deeply.
         """
         if self.path is not None:
-            return at_path(self.path, value, len(text), work)
+            return at_path(self.path, seen.value, len(seen.text), seen.work)
         if self.pattern is not None:
-            return captures(self.pattern, text, work)
-        return [text.strip()]
+            return captures(self.pattern, seen.text, seen.work)
+        return [seen.text.strip()]
+
+    def is_same(self, case: Case, expected: Sequence[Any]) -> bool:
+        """Whether the values at this place of the prediction equal an observation's."""
+        found = map(case.prediction.work.exact, self.find(case.prediction))
+        return list(found) == list(map(case.observing.exact, expected))
 
 
 def at_path(path: str, value: Any, size: int, work: Work) -> list[Any]:

@@ -29,7 +29,7 @@ from wm_plugin.worlds.kit.rows import (
     split_of,
     turn_limit,
 )
-from wm_plugin.worlds.specs import SPECS
+from wm_plugin.worlds.specs import SPECS, described_as
 
 MAX_TURNS = 50
 TASKS = described("alfworld.yaml")
@@ -48,6 +48,7 @@ THINK = "\n\nBefore each call, think about the task between <think> and </think>
 __all__ = ["INSTRUCTION", "LEVELS", "SPLITS", "THINK", "AlfworldEnvironment", "dataset_rows", "expert", "wanderer"]
 
 
+@described_as("alfworld")
 class AlfworldEnvironment(CommandEnvironment):
     """One episode: at most `max_turns` commands; reward 1 for the task.
 
@@ -68,14 +69,6 @@ class AlfworldEnvironment(CommandEnvironment):
         return f"{first}{THINK}" if think in (True, "true") else first
 
     def act(self, command: str) -> str:
-        """Do something in the room.
-
-        Args:
-            command: One command, e.g. "take mug 1 from shelf 2".
-
-        Returns:
-            What happens and what you see.
-        """
         return self._act(command)
 
 

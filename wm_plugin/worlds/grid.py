@@ -13,6 +13,7 @@ from wm_plugin.worlds.kit.actions import ActionEnvironment
 from wm_plugin.worlds.kit.actions import distances as steps_to
 from wm_plugin.worlds.kit.protocol import Chooser, ToolCall
 from wm_plugin.worlds.kit.rows import Rows, check_level, draws, row_text, turn_limit
+from wm_plugin.worlds.specs import described_as
 
 SIZE = 4
 MAX_TURNS = 6
@@ -22,6 +23,7 @@ Step = Callable[[list[str], int, str], int]  # (cells, a position, a direction) 
 MOVES = {"U": (-1, 0), "D": (1, 0), "L": (0, -1), "R": (0, 1)}
 
 
+@described_as("grid")
 class GridEnvironment(ActionEnvironment):
     """One episode: at most `max_turns` moves, one a turn; reward 1 for reaching the goal."""
 
@@ -45,14 +47,6 @@ class GridEnvironment(ActionEnvironment):
         return self._start(turn_limit(max_turns, MAX_TURNS))
 
     def move(self, direction: str) -> str:
-        """Move the agent one cell.
-
-        Args:
-            direction: One of U, D, L, R.
-
-        Returns:
-            The new board.
-        """
         return self._act(direction)
 
     def _apply(self, action: str) -> bool:

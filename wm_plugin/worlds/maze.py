@@ -18,7 +18,7 @@ from wm_plugin.worlds.kit.actions import ActionEnvironment, call_of, wandering
 from wm_plugin.worlds.kit.actions import distances as steps_to
 from wm_plugin.worlds.kit.protocol import Chooser, ToolCall
 from wm_plugin.worlds.kit.rows import Rows, check_level, draws, rows_of, turn_limit
-from wm_plugin.worlds.specs import SPECS
+from wm_plugin.worlds.specs import SPECS, described_as
 
 MAX_TURNS = 30
 LEVELS = {"standard": 11, "hard-1": 15}  # cells a side
@@ -33,6 +33,7 @@ _DRAWN = b".#" + bytes(254)  # of mazelib's 0 and 1
 INSTRUCTION, WMACT_INSTRUCTION = SPECS["maze"].instruction, SPECS["maze"].other_instruction
 
 
+@described_as("maze")
 class MazeEnvironment(ActionEnvironment):
     """One episode: at most `max_turns` turns of one move or several; reward 1 for reaching the goal."""
 
@@ -54,15 +55,6 @@ class MazeEnvironment(ActionEnvironment):
         return self._start(turn_limit(max_turns, MAX_TURNS))
 
     def move(self, direction: str) -> str:
-        """Move one cell, or several. Walking into a wall changes nothing.
-
-        Args:
-            direction: One of U, D, L, R (or move up, move down, move left, move right, no operation), or several, separated by
-                semicolons, e.g. "U; U; R".
-
-        Returns:
-            The new map.
-        """
         return self._act(direction)
 
     def _apply(self, action: str) -> bool:

@@ -25,7 +25,7 @@ from wm_plugin.worlds.kit.rows import (
     turn_limit,
     unknown,
 )
-from wm_plugin.worlds.specs import SPECS
+from wm_plugin.worlds.specs import SPECS, described_as
 
 MAX_TURNS = 100
 HEAP = "1g"  # maximum of the virtual machine; WM_PLUGIN_SCIENCEWORLD_HEAP overrides it
@@ -47,6 +47,7 @@ JAVA = [
 __all__ = ["INSTRUCTION", "LEVELS", "SPLITS", "TASKS", "ScienceworldEnvironment", "dataset_rows", "expert", "wanderer"]
 
 
+@described_as("scienceworld")
 class ScienceworldEnvironment(CommandEnvironment):
     """One episode: at most `max_turns` commands; the reward is the task's own score in [0, 1], and success is a full one.
 
@@ -62,14 +63,6 @@ class ScienceworldEnvironment(CommandEnvironment):
         return self._start(turn_limit(max_turns, MAX_TURNS), task, variation)
 
     def act(self, command: str) -> str:
-        """Do something in the house.
-
-        Args:
-            command: One command, e.g. "open door to kitchen".
-
-        Returns:
-            What happens.
-        """
         return self._act(command)
 
 

@@ -14,7 +14,7 @@ from wm_plugin.errors import MissingExtraError, UserError
 from wm_plugin.worlds.kit.actions import ActionEnvironment, call_of, shortest_plan, wandering
 from wm_plugin.worlds.kit.protocol import Chooser, ToolCall
 from wm_plugin.worlds.kit.rows import Rows, check_level, draws, rows_of, turn_limit
-from wm_plugin.worlds.specs import SPECS
+from wm_plugin.worlds.specs import SPECS, described_as
 
 MAX_TURNS = 30
 LEVELS = {"standard": (7, 2), "hard-1": (10, 2), "hard-2": (7, 3)}  # side and boxes, as in WMAct
@@ -29,6 +29,7 @@ _WITHOUT_BOXES = str.maketrans("P+B*", ".G.G")
 Position = tuple[int, frozenset[int]]  # the player's cell and the boxes', as indices into the board
 
 
+@described_as("sokoban")
 class SokobanEnvironment(ActionEnvironment):
     """One episode: at most `max_turns` turns of several actions each; reward 1 for every box on a goal."""
 
@@ -43,15 +44,6 @@ class SokobanEnvironment(ActionEnvironment):
         return self._start(turn_limit(max_turns, MAX_TURNS))
 
     def act(self, actions: str) -> str:
-        """Run actions in the warehouse, one after the other.
-
-        Args:
-            actions: One action or several, separated by semicolons, e.g. "move up; push left". There is move and push, each
-                with up, down, left or right, and no operation.
-
-        Returns:
-            The new map.
-        """
         return self._act(actions)
 
     def _apply(self, action: str) -> bool:

@@ -5,12 +5,15 @@ To register a world, add one entry to the file. A user's own class needs none: `
 
 import importlib.util
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from wm_plugin.errors import install
 from wm_plugin.registry import Registry
 from wm_plugin.worlds.kit.described import described
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,9 @@ class EnvironmentSpec:
 
 def _spec(name: str, of: dict[str, Any]) -> EnvironmentSpec:
     module = f"wm_plugin.worlds.{name}"
-    parts: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in of.items()}
+    parts: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list | dict) else value for key, value in of.items()
+    }
     parts |= {key: f"{value}\n" for key, value in of.items() if "instruction" in key}
     parts |= {function: f"{module}:{function}" for function in ("dataset_rows", "expert", "wanderer")}
     needs = Needs(**{key: parts.pop(key) for key in ("extra", "modules", "programs") if key in parts})
@@ -82,6 +87,24 @@ def _spec(name: str, of: dict[str, Any]) -> EnvironmentSpec:
 
 
 SPECS = {name: _spec(name, of) for name, of in described("worlds.yaml").items()}
+
+
+def described_as(world: str) -> Callable[[type[T]], type[T]]:
+    """Give a class what `worlds.yaml` says of its tools: docstrings, of which hosts make schemas, and which are irreversible."""
+
+    def describe(environment: type[T]) -> type[T]:
+        for name, of in described("worlds.yaml")[world]["tools"].items():
+            arguments = [f"    {key}: {text}" for key, text in of.items() if key not in ("does", "returns")]
+            parts = [
+                of["does"],
+                "\n".join(["Args:", *arguments]) if arguments else "",
+                f"Returns:\n    {of['returns']}",
+            ]
+            getattr(environment, name).__doc__ = "\n\n".join(filter(None, parts))
+        environment.irreversible = SPECS[world].irreversible  # type: ignore[attr-defined]
+        return environment
+
+    return describe
 
 
 class _Environments(Registry):

@@ -22,7 +22,7 @@ from wm_plugin.worlds.kit.counted import CountedEnvironment
 from wm_plugin.worlds.kit.customer import NAMELESS, key_variable
 from wm_plugin.worlds.kit.protocol import Chooser, ToolCall
 from wm_plugin.worlds.kit.rows import Rows, check_count, draws, row_texts, rows_of, turn_limit, unknown
-from wm_plugin.worlds.specs import SPECS
+from wm_plugin.worlds.specs import SPECS, described_as
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +43,7 @@ INSTALL = (
 INSTRUCTION = SPECS["tau2"].instruction
 
 
+@described_as("tau2")
 class Tau2Environment(CountedEnvironment):
     """One simulation: at most `max_turns` calls; the reward is that of tau2-bench's evaluator, and success is a reward of 1.
 
@@ -52,7 +53,6 @@ class Tau2Environment(CountedEnvironment):
 
     observer: ClassVar = {"message_user": "user"}
     refusals = ("Error: ", "Invalid action")
-    irreversible = ("call_tool", "finish")
     _last_line = "No calls are left. The episode is over."
     _gym: Any = None
     _task: Any = None
@@ -95,27 +95,10 @@ class Tau2Environment(CountedEnvironment):
         return _cut(secrets.redact(str(opening))) if opening else self._give_up()
 
     def message_user(self, text: str) -> str:
-        """Say something to the customer and hear the answer.
-
-        Args:
-            text: What to say.
-
-        Returns:
-            The customer's answer.
-        """
         message = self._start_action(text)
         return self._step(message) if message else self._refuse("there is nothing to say, or too much")
 
     def call_tool(self, name: str, arguments: str) -> str:
-        """Use a tool of the desk.
-
-        Args:
-            name: The tool's name.
-            arguments: Its arguments as a JSON object, e.g. {"order_id": "12"}.
-
-        Returns:
-            What the tool returns.
-        """
         json_text = self._start_action(arguments)
         if not isinstance(name, str) or name not in self._tools:
             return self._refuse(f"the tools are {', '.join(sorted(self._tools))}")
@@ -128,11 +111,6 @@ class Tau2Environment(CountedEnvironment):
         return self._step(json.dumps({"name": name, "arguments": fields}))
 
     def finish(self) -> str:
-        """End the task. Nothing can be done after it.
-
-        Returns:
-            The outcome.
-        """
         self._start_action("")
         return self._step(DONE)
 

@@ -14,7 +14,7 @@ from wm_plugin.errors import MissingExtraError, UserError, shown
 from wm_plugin.worlds.kit.actions import ActionEnvironment, call_of, shortest_plan, wandering
 from wm_plugin.worlds.kit.protocol import Chooser
 from wm_plugin.worlds.kit.rows import Rows, check_count, check_level, draws, repeated, row_number, rows_of, turn_limit
-from wm_plugin.worlds.specs import SPECS
+from wm_plugin.worlds.specs import SPECS, described_as
 
 MAX_TURNS = 30
 LEVELS = ("standard",)
@@ -25,6 +25,7 @@ WIDTH = 7  # characters of a cell on the map
 INSTRUCTION = SPECS["taxi"].instruction
 
 
+@described_as("taxi")
 class TaxiEnvironment(ActionEnvironment):
     """One episode: at most `max_turns` turns of several actions each; reward 1 for the passenger at the destination."""
 
@@ -40,15 +41,6 @@ class TaxiEnvironment(ActionEnvironment):
         return self._start(turn_limit(max_turns, MAX_TURNS))
 
     def act(self, actions: str) -> str:
-        """Drive the taxi, one action after the other.
-
-        Args:
-            actions: One action or several, separated by semicolons, e.g. "move up; pickup". There is move up, move down,
-                move left, move right, pickup and dropoff.
-
-        Returns:
-            The new map.
-        """
         return self._act(actions)
 
     def _apply(self, action: str) -> bool:

@@ -21,7 +21,7 @@ from wm_plugin.errors import MissingExtraError
 from wm_plugin.worlds.kit.commands import CommandEnvironment, expert, reply, tidy, wanderer
 from wm_plugin.worlds.kit.described import described
 from wm_plugin.worlds.kit.rows import Rows, check_level, distinct, draws, row_number, rows_of, turn_limit, world_seed
-from wm_plugin.worlds.specs import SPECS
+from wm_plugin.worlds.specs import SPECS, described_as
 
 MAX_TURNS = 50
 _TABLES = described("textworld.yaml")
@@ -34,6 +34,7 @@ INSTRUCTION = SPECS["textworld"].instruction
 __all__ = ["INSTRUCTION", "LEVELS", "TextworldEnvironment", "dataset_rows", "expert", "wanderer"]
 
 
+@described_as("textworld")
 class TextworldEnvironment(CommandEnvironment):
     """One episode: at most `max_turns` commands; the reward is the share of the game's points, and success is winning it.
 
@@ -49,14 +50,6 @@ class TextworldEnvironment(CommandEnvironment):
         return self._start(turn_limit(max_turns, MAX_TURNS), level, seed)
 
     def act(self, command: str) -> str:
-        """Give a command to the game.
-
-        Args:
-            command: One command in plain words, e.g. "take the key from the table".
-
-        Returns:
-            What the game answers.
-        """
         return self._act(command)
 
 

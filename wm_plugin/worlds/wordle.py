@@ -16,7 +16,7 @@ from wm_plugin.hosting.world import not_a_tool
 from wm_plugin.worlds.kit.actions import ActionEnvironment
 from wm_plugin.worlds.kit.protocol import Chooser, ToolCall
 from wm_plugin.worlds.kit.rows import Rows, check_count, check_level, draws, repeated, rows_of, turn_limit
-from wm_plugin.worlds.specs import SPECS
+from wm_plugin.worlds.specs import SPECS, described_as
 
 MAX_TURNS = 12
 LEVELS = ("standard",)
@@ -28,13 +28,12 @@ OPENING = "slate"  # the expert's first guess
 INSTRUCTION = SPECS["wordle"].instruction
 
 
+@described_as("wordle")
 class WordleEnvironment(ActionEnvironment):
     """One episode: at most `GUESSES` guesses in at most `max_turns` turns; reward 1 for the word.
 
     A guess is effective when it is new.
     """
-
-    irreversible = ("act",)
 
     _word = ""
     _guesses: list[str]
@@ -52,14 +51,6 @@ class WordleEnvironment(ActionEnvironment):
         return f"The hidden word is {self._word}." if self._word else ""
 
     def act(self, actions: str) -> str:
-        """Guess the word.
-
-        Args:
-            actions: A guess of five letters, e.g. "crane", or several, separated by semicolons.
-
-        Returns:
-            All guesses, each with how its letters fit.
-        """
         return self._act(actions)
 
     def _is_action(self, action: str) -> bool:

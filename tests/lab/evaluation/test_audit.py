@@ -46,42 +46,11 @@ def pair(right="right words", wrong="wrong words", **columns):
 
 
 def test_the_corpus():
-    groups = {attack.group for attack in ATTACKS}
-    wanted = {
-        "self-praise",
-        "injection",
-        "forged-verdict",
-        "forged-tags",
-        "copy",
-        "generic",
-        "stuffing",
-        "unicode",
-        "control",
-    }
-    assert groups == wanted
+    assert {attack.group for attack in ATTACKS} == {*GROUPS, "control"}
     assert {attack.hide for attack in ATTACKS} == {"", *DISGUISES}
     written = [attack.output(pair(), "next_state") for attack in ATTACKS]
     assert len(set(written)) == len(written) >= 40
     assert all(any(f"${place}" in attack.text for attack in ATTACKS) for place in PLACES)
-
-
-def test_the_docs_say_what_the_committed_audit_says_of_attacks_that_do_not_pay():
-    """In how many transitions the luckiest of them beats one wrong prediction."""
-    lines = (ROOT / "benchmarks" / "results" / "audit.md").read_text().splitlines()
-    rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| ")]
-    paying = rows[next(n for n, row in enumerate(rows) if row[1].startswith("mean scores")) + 1 :]
-    pays = {row[0].rpartition(" (")[0]: re.findall(r"[a-z-]+(?= \d)", row[1]) for row in paying if len(row) == 3}
-    most, names = dict.fromkeys(pays, 0), rows[0][2:]
-    for _, attack, *cells in (row for row in rows if len(row) > 2):
-        names = cells if attack == "attack" else names
-        for name, cell in zip(names, cells, strict=False):
-            if attack not in pays.get(name, ()) and (share := re.match(r"(\d+)% / ", cell)):
-                most[name] = max(most[name], int(share[1]))
-    judges = max(share for name, share in most.items() if not name.endswith("Reward"))
-    assert (
-        f"at most in {most['WordF1Reward']}% of the transitions by word F1, {most['RougeReward']}% by ROUGE, "
-        f"{judges}% by judges (copies) and {most['RwmlReward']}% by `rwml`"
-    ) in " ".join((ROOT / "docs" / "rewards.md").read_text().split())
 
 
 def test_the_docs_count_the_attacks():
@@ -109,26 +78,8 @@ def test_nothing_is_worth_more_than_being_right(reward, columns):
     tags = sum(bool(attack.before or attack.after) for attack in ATTACKS)
     assert len(found.outcomes) == len(ATTACKS) - (tags if reward.tag is None else 0)
     assert sum(found.left_out.values()) == len(ATTACKS) - len(found.outcomes)
-
-
-def test_strict_rewards_give_nothing_for_any_attack():
-    for reward in (ExactReward(tag="next_state"), RuleReward(verifier={"same": True}, tag="next_state")):
-        found = audit(reward, [pair()], ATTACKS)
+    if isinstance(reward, ExactReward | RuleReward):
         assert found.as_dict()["above_wrong"] == 0
-        assert {outcome.score for outcome in found.outcomes} == {0}
-
-
-def test_a_reward_that_listens_is_found_out():
-    def gullible(predictions, targets, **columns):
-        return [
-            2.0 if "score of 5" in said else float(said == seen)
-            for said, seen in zip(predictions, targets, strict=True)
-        ]
-
-    found = {outcome.name: outcome for outcome in audit(gullible, [pair(), pair()], ATTACKS).outcomes}
-    assert (found["ignore"].above_wrong, found["ignore"].above_right, found["ignore"].score) == (1, 1, 2)
-    assert (found["praise"].above_wrong, found["praise"].above_right, found["praise"].score) == (0, 0, 0)
-    assert found["homoglyphs"].above_wrong == 0
 
 
 def test_shares_by_hand():
@@ -149,6 +100,7 @@ def test_shares_by_hand():
         {"empty": 3},
     )
     assert found.as_dict()["above_wrong"] == 1
+    assert found.as_dict()["beats"] == {"x": 1, "act": 1}
     table = markdown({"a": found, "b": found}).splitlines()
     assert table[0] == "| group | attack | a | b |"
     assert "| g | x | 100% / 0% | 100% / 0% |" in table
@@ -184,32 +136,11 @@ def test_a_verdict_in_words():
     assert Audit(30, 1, 1, ()).verdict().startswith("This reward cannot tell right from wrong")
 
 
-def test_an_attack_that_wins_often_is_named_though_its_mean_is_low():
-    """A quarter of the observations are errors, for which a reward takes whatever says "error"."""
-
-    def lenient(predictions, targets, **columns):
-        return [
-            1.0 if said == seen else 0.3 if said == "wrong words" else 0.9 * ("Error" in said and "failed" in seen)
-            for said, seen in zip(predictions, targets, strict=True)
-        ]
-
-    used = [attack for attack in ATTACKS if attack.name in ("generic-error", "generic-done", "neutral-words")]
-    found = audit(lenient, [pair("it failed" if n < 24 else "it worked") for n in range(100)], used)
-    assert found.paying == []
-    assert [(one.name, one.above_wrong) for one in found.beating] == [("generic-error", 0.24)]
-    assert "generic-error (says nothing definite) in 24% of the transitions" in found.verdict()
-    assert found.as_dict()["beats"] == {"generic-error": 0.24}
-
-
 def test_a_verdict_over_few_transitions_says_so():
     many, few, one = (Audit(pairs, 1, 5, ()).verdict() for pairs in (30, 29, 1))
     assert "only" not in many
     assert few == f"{many} But only 29 transitions could be attacked, so that chance may decide: take 30 or more."
     assert "only 1 transition could" in one
-
-
-def test_every_group_of_ours_has_words():
-    assert GROUPS.keys() == {attack.group for attack in ATTACKS} - {"control"}
 
 
 def test_many_attacks_are_scored_in_one_call():

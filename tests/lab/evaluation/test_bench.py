@@ -16,20 +16,9 @@ from wm_plugin.lab.evaluation.measures import Evaluation, Measure
 # Table 5 of the paper: MCP, search, terminal, SWE; Android, web, OS; the mean that is printed.
 PUBLISHED = {
     "Claude Opus 4.8": (54.93, 35.14, 59.18, 64.10, 61.50, 54.66, 66.62, 56.59),
-    "Claude Opus 4.6": (69.90, 29.30, 57.51, 64.55, 61.74, 51.42, 70.20, 57.80),
-    "Claude Sonnet 4.6": (70.00, 28.79, 56.98, 64.52, 58.03, 50.78, 63.17, 56.04),
     "GPT-5.4": (70.10, 37.26, 53.69, 66.29, 60.00, 51.80, 68.58, 58.25),
-    "Gemini 3.1 Pro": (59.07, 30.21, 52.47, 59.07, 61.40, 52.83, 66.92, 54.57),
-    "DeepSeek-V4-Pro": (63.27, 27.61, 51.26, 59.44, 55.17, 50.32, 63.70, 52.97),
-    "Kimi K2.6": (65.23, 27.48, 52.54, 58.77, 58.93, 50.20, 60.80, 53.42),
-    "GLM-5.1": (67.60, 22.46, 47.32, 52.07, 59.10, 51.50, 59.13, 51.31),
-    "MiniMax-M2.7": (55.82, 27.30, 41.62, 37.44, 52.40, 50.52, 57.73, 46.12),
-    "Qwen3.6-35B-A3B": (42.96, 18.78, 43.81, 40.71, 51.88, 46.53, 55.48, 42.88),
-    "Qwen3.6-Plus": (55.28, 21.94, 50.58, 59.08, 57.65, 50.78, 60.33, 50.81),
-    "Qwen3.6-Max-Preview": (67.01, 24.71, 50.86, 57.11, 57.74, 48.58, 60.95, 52.42),
     "Qwen3.5-35B-A3B": (57.87, 25.98, 46.13, 47.58, 53.18, 47.10, 56.27, 47.73),
     "Qwen-AgentWorld-35B-A3B": (64.79, 36.69, 53.96, 65.63, 58.17, 49.55, 65.92, 56.39),
-    "Qwen3.5-397B-A17B": (68.31, 30.81, 55.30, 64.44, 54.90, 48.55, 60.85, 54.74),
     "Qwen-AgentWorld-397B-A17B": (68.24, 37.82, 57.73, 68.49, 60.20, 50.98, 67.89, 58.71),
 }
 
@@ -111,9 +100,6 @@ def test_a_damaged_row_is_one_line(tmp_path, change, reason):
     (tmp_path / "b" / "terminal_test.jsonl").write_text(f"{json.dumps(row())}\n{json.dumps(row() | change)}\n")
     with pytest.raises(UserError, match=f"row 2 is no row of AgentWorldBench: .*{reason}"):
         bench_rows.read(tmp_path / "b")
-
-
-def test_a_folder_without_the_files_is_one_line(tmp_path):
     with pytest.raises(UserError, match="holds no"):
         bench_rows.read(tmp_path)
 
@@ -163,15 +149,6 @@ def test_a_domain_without_any_score_counts_only_as_lowest():
     assert (one.value, one.with_failed, one.count, one.failed) == (80, 40, 1, 1)
     none = macro("macro", [[[(None, "b")]]])
     assert (none.value, none.with_failed, none.count) == (None, 0, 0)
-
-
-def test_perfect_predictions_get_all_points_and_wrong_ones_few(tmp_path):
-    rows = read_rows(tmp_path / "b", [row("os", number) for number in range(4)])
-    good = bench.evaluate(outputs(rows, *["hello"] * 4), [judge(careful)])
-    bad = bench.evaluate(outputs(rows, *["Segmentation fault"] * 4), [judge(careful)])
-    assert by_name(good.measures, "macro").value == 100
-    assert by_name(bad.measures, "macro").value < 10
-    assert good.rows[0]["scores"] == {f"j/{name}": 5 for name in DIMENSIONS}
 
 
 def test_each_failure_is_counted_by_its_reason(tmp_path):
@@ -237,24 +214,6 @@ def test_the_published_reading_stands_beside_the_strict_one(tmp_path):
     assert table.failures == {"judge: no verdict": 2, "no prediction": 1, "empty": 1}
 
 
-def test_turing_tells_the_better_prompt(tmp_path):
-    """The paper chooses judges and prompts by it."""
-    rows = read_rows(tmp_path / "b", [row("os", number) for number in range(20)])
-    sharp = tmp_path / "sharp.md"
-    sharp.write_text("Find what is real.")
-
-    def reply(body):
-        real = "second" if "guess" in body["messages"][-1]["content"].split("[[begin second")[0] else "first"
-        said = real if "Find what" in body["messages"][0]["content"] else "first"
-        return f'<final_evaluation>\n{{"real": "{said}"}}\n</final_evaluation>'
-
-    made = outputs(rows, *(f"guess {number}" for number in range(20)))
-    table = bench.evaluate(made, [judge(reply)], turing=["turing", str(sharp)])
-    found = {one.group: one.value for one in table.measures if one.name == "turing"}
-    assert found["j, sharp"] == 1
-    assert 0.2 < found["j, turing"] < 0.8
-
-
 def test_turing_calibration_by_hand(tmp_path):
     rows = read_rows(tmp_path / "b", [row("os", number) for number in range(20)])
     texts = [f"guess {number}" for number in range(19)] + ["hello"]
@@ -266,6 +225,8 @@ def test_turing_calibration_by_hand(tmp_path):
     assert every.value == first.count / 19
     assert 4 < first.count < 15  # the order is drawn
     assert bench.tell_apart(outputs(rows, *texts), judge(lambda _: always_first), seed=2) != table
+    named = bench.tell_apart(outputs(rows, *texts), judge(lambda _: always_first), named=True)
+    assert {one.group for one in named} == {"j, turing"}
 
     def knows(body):
         place = body["messages"][1]["content"]

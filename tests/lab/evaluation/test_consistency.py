@@ -1,8 +1,6 @@
 """Consistency by hand: a perfect world model, wrong ones, anchors, failures, and what is written."""
 
-import contextlib
 import dataclasses
-import json
 
 import pytest
 
@@ -19,8 +17,8 @@ from wm_plugin.lab.evaluation.consistency import (
     consistency,
     parting_turn,
 )
-from wm_plugin.lab.evaluation.consistency_measures import evaluate, ratios, turn_rows, w2r_rows
-from wm_plugin.lab.evaluation.measures import read_result, read_rows, write_lines, write_result, write_rows
+from wm_plugin.lab.evaluation.consistency_measures import evaluate, ratios, w2r_rows
+from wm_plugin.lab.evaluation.measures import write_lines
 from wm_plugin.runtime.workers import Lost
 from wm_plugin.worlds.agents.acting import ModelAgent, ScriptedAgent, ServerActor
 from wm_plugin.worlds.agents.scripted import call
@@ -360,28 +358,6 @@ def test_mistakes():
 # Killed runs
 
 
-def test_a_killed_run_goes_on_and_asks_nothing_twice(tmp_path):
-    rows = GRID.rows(6, seed=4)
-    tasks = {"seen": rows}
-
-    def attempt(name, last_agent=None, last_model=None):
-        agent, acting = walker(GRID, tmp_path / f"{name}-actions.jsonl", last=last_agent)
-        model = RealWorld(GRID, rows, last=last_model)
-        played = None
-        with contextlib.suppress(KeyboardInterrupt):
-            played = episodes(agent, model, tasks, path=tmp_path / f"{name}-answers.jsonl", at_once=4)
-        return played, acting.questions, [json.dumps(one) for one in model.questions]
-
-    whole, acted, asked = attempt("whole")
-    killed = [attempt("killed", 7), attempt("killed", None, 3), attempt("killed")]
-    assert [played is None for played, _, _ in killed] == [True, True, False]
-    assert killed[-1][0] == whole
-    assert sorted(one for _, questions, _ in killed for one in questions) == sorted(acted)
-    assert sorted(one for _, _, questions in killed for one in questions) == sorted(asked)
-    assert len(set(asked)) == len(asked)
-    assert attempt("killed")[1:] == ([], [])
-
-
 def told(trajectory):
     return [(turn.action, [one.text for one in turn.observations]) for turn in trajectory.turns]
 
@@ -443,19 +419,6 @@ def test_what_the_world_model_says_after_the_real_end_is_kept_apart():
     assert row["conversation"][0]["env_observation"].endswith(" [SUCCESS]")
     assert len(row["after_the_end"]) == 5
     assert row["after_the_end"][0].keys() == {"react", "world_model_observation"}
-
-
-def test_rows_and_measures_are_read_back(tmp_path):
-    played = episodes(model=RealWorld(GRID, ROWS, marked))
-    result = evaluation(played)
-    write_rows(turn_rows(played), tmp_path)
-    write_result(result, tmp_path)
-    assert read_result(tmp_path).as_dict() == result.as_dict()
-    first, second, *_ = read_rows(tmp_path)
-    assert first["scores"] == {"exact": 1.0}
-    assert second["scores"] == {"exact": 0.0}
-    assert second["predicted"] == second["real"] + " [SUCCESS]"
-    assert second["context"].endswith(BOARDS[1] + ">")
 
 
 # Engines

@@ -206,7 +206,7 @@ def test_own_configs(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text("tasks: [gsm8k]\n")
     assert config(str(path)) == {"tasks": ["gsm8k"]}
-    for text, words in [("tasks: gsm8k", "no list of tasks"), ("[", "no YAML"), ("- x", "no list of tasks")]:
+    for text, words in [("tasks: gsm8k", "no list of tasks"), ("[", "not YAML"), ("- x", "no list of tasks")]:
         path.write_text(text)
         with pytest.raises(UserError, match=words):
             config(str(path))

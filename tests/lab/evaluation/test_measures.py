@@ -1,14 +1,14 @@
 import json
 
 import pytest
-import torch
 
 from wm_plugin.errors import UserError
-from wm_plugin.lab.evaluation import intervals
-from wm_plugin.lab.evaluation.intervals import interval, interval_of_means
 from wm_plugin.lab.evaluation.measures import (
     Evaluation,
+    Key,
     Measure,
+    Sums,
+    differences,
     open_folder,
     read_result,
     read_rows,
@@ -40,6 +40,9 @@ def test_numbers_that_are_not_finite_are_null(tmp_path):
     write_result(Evaluation("bench", "m", "d", settings, [Measure("a", float("nan"), "share", 1)]), tmp_path)
     assert read_result(tmp_path).measures[0].value is None
     assert read_result(tmp_path).settings == {"a": [None, 1], "b": {"c": None}}
+    write_rows([{"scores": {"nll": float("nan"), "exact": 1.0}, "all": [float("inf"), 2]}], tmp_path)
+    text = (tmp_path / "rows.jsonl").read_text()
+    assert json.loads(text, parse_constant=pytest.fail) == {"scores": {"nll": None, "exact": 1.0}, "all": [None, 2]}
 
 
 def test_rows_with_any_text(tmp_path):
@@ -49,21 +52,24 @@ def test_rows_with_any_text(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text", ["[]", "{", '{"format": "other"}', '{"format": "wm_plugin.evaluation", "version": 1, "name": 1}']
+    ("text", "said"),
+    [
+        *((text, "no result of wm eval") for text in ("[]", "{", '{"format": "other"}')),
+        *(
+            (json.dumps({**EVALUATION.as_dict(), **change}), "damaged")
+            for change in (
+                {"name": 1},
+                {"notes": "text"},
+                {"settings": None},
+                {"failures": {"cut": "x"}},
+                {"measures": [{"name": "a"}]},
+            )
+        ),
+    ],
 )
-def test_other_files_are_one_line(tmp_path, text):
+def test_other_files_are_one_line(tmp_path, text, said):
     (tmp_path / "result.json").write_text(text)
-    with pytest.raises(UserError, match=r"result\.json: "):
-        read_result(tmp_path)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [{"name": 1}, {"notes": "text"}, {"settings": None}, {"failures": {"cut": "x"}}, {"measures": [{"name": "a"}]}],
-)
-def test_fields_of_other_types_are_one_line(tmp_path, change):
-    (tmp_path / "result.json").write_text(json.dumps({**EVALUATION.as_dict(), **change}))
-    with pytest.raises(UserError, match="damaged"):
+    with pytest.raises(UserError, match=rf"result\.json: {said}"):
         read_result(tmp_path)
 
 
@@ -79,48 +85,61 @@ def test_a_folder_is_only_ours(tmp_path):
     assert json.loads((folder / "evaluation.json").read_text())["subject"] == "m"
 
 
-def test_intervals_cover_as_often_as_they_say():
-    """Clusters of four rows that share a mean: rows alone would give intervals that are too narrow."""
-    generator = torch.Generator().manual_seed(0)
-    covered = 0
-    for trial in range(200):
-        clusters = [index // 4 for index in range(160)]
-        shared = torch.rand(40, generator=generator).repeat_interleave(4)
-        values = (torch.rand(160, generator=generator) < shared).double()
-        low, high = interval(values.tolist(), [1.0] * 160, clusters, seed=trial)
-        covered += low <= 0.5 <= high
-    assert 0.9 <= covered / 200 <= 0.99  # a percentile interval of 40 clusters is a little too narrow
+SHARE, COUNT = Key("right"), Key("corrections", "count", "kind", "factual")
 
 
-def test_an_interval_is_the_same_however_many_are_drawn_at_once(monkeypatch):
-    values, clusters = [0.1 * (row % 7) for row in range(60)], [row // 3 for row in range(60)]
-    whole = interval(values, [1] * 60, clusters)
-    for size in (1, 33 * 40, 10**9):
-        monkeypatch.setattr(intervals, "_AT_ONCE", size)
-        assert interval(values, [1] * 60, clusters) == whole
+def sums(*rows):
+    made = Sums()
+    for row in rows:
+        made.add(*row)
+    return made
 
 
-def test_an_interval_needs_two_clusters():
-    assert interval([1.0, 0.0], [1, 1], ["a", "a"]) == (None, None)
-    assert interval([1.0, 0.0], [1, 0], ["a", "b"]) == (None, None)
-    assert interval([1.0, 1.0], [1, 1], ["a", "b"]) == (1.0, 1.0)
+def test_the_ratio_of_sums_and_both_readings():
+    made = sums((SHARE, "a", 1.0), (SHARE, "a", 0.0), (SHARE, "b", 1.0), (SHARE, "b", 0.0, 0.0, 1.0), (COUNT, "a", 6.0))
+    right, corrections = made.measures()
+    assert (right.value, right.count, right.failed, right.with_failed) == (2 / 3, 3, 1, 2 / 4)
+    assert (right.low, right.high) == (0.5, 1.0)  # task a alone, and b alone
+    assert (corrections.value, corrections.unit, corrections.by, corrections.group) == (6.0, "count", "kind", "factual")
+    (named,) = made.measures(by="data", group="before")
+    assert (named.name, named.by, named.group, named.value) == ("right", "data", "before", 2 / 3)
 
 
-def test_interval_of_one_mean_is_that_of_a_ratio():
-    values, clusters = [0.0, 1.0, 3.0, 5.0, 8.0], [0, 0, 1, 2, 3]
-    assert interval_of_means([(1.0, values, clusters)], seed=4) == interval(values, [1.0] * 5, clusters, seed=4)
+def test_a_measure_of_nothing():
+    (measure,) = sums((SHARE, "a", 0.0, 0.0, 1.0)).measures()
+    assert (measure.value, measure.count, measure.failed, measure.with_failed) == (None, 0, 1, 0.0)
 
 
-def test_interval_of_a_macro_mean_has_as_much_of_each_group():
-    many, few = [float(n % 2) for n in range(400)], [10.0, 20.0]
-    low, high = interval_of_means([(0.5, many, range(400)), (0.5, few, "ab")])
-    assert low == pytest.approx(5.25, abs=0.06)  # the few decide: 10, 15 or 20, each half
-    assert high == pytest.approx(10.25, abs=0.06)
-    assert interval_of_means([(0.5, many, range(400)), (0.5, [1.0], "a")]) == (None, None)
-    assert interval_of_means([]) == (None, None)
+def test_differences_are_over_the_same_tasks():
+    after = sums((SHARE, "a", 1.0), (SHARE, "b", 1.0), (SHARE, "only after", 0.0), (COUNT, "a", 1.0))
+    before = sums((SHARE, "b", 0.0), (SHARE, "a", 0.0), (SHARE, "only before", 1.0))
+    (measure,) = differences(after, before)
+    assert (measure.name, measure.value, measure.low, measure.high, measure.count) == (
+        "right_difference",
+        1.0,
+        1.0,
+        1.0,
+        2,
+    )
+    assert "on the same 2 tasks, 99% interval: higher" in measure.note
+    assert differences(after, sums((SHARE, "a", 1.0))) == []
+    assert differences(after, sums((SHARE, "a", 0.0, 0.0), (SHARE, "b", 0.0, 0.0))) == []  # none that counts
 
 
-def test_numbers_of_rows_that_are_not_finite_are_null(tmp_path):
-    write_rows([{"scores": {"nll": float("nan"), "exact": 1.0}, "all": [float("inf"), 2]}], tmp_path)
-    text = (tmp_path / "rows.jsonl").read_text()
-    assert json.loads(text, parse_constant=pytest.fail) == {"scores": {"nll": None, "exact": 1.0}, "all": [None, 2]}
+def test_equal_sets_do_not_differ():
+    made = sums(*((SHARE, str(task), float(task % 2)) for task in range(20)))
+    (measure,) = differences(made, made)
+    assert (measure.value, measure.low, measure.high) == (0.0, 0.0, 0.0)
+    assert measure.note.endswith("no difference at this sample size")
+
+
+def test_draws_without_a_count_leave_no_interval():
+    after = sums((SHARE, "a", 1.0), (SHARE, "b", 0.0, 0.0), (SHARE, "c", 0.0, 0.0))
+    before = sums((SHARE, "a", 0.0), (SHARE, "b", 1.0), (SHARE, "c", 0.0, 0.0))
+    (measure,) = differences(after, before)
+    assert (measure.value, measure.low, measure.high, measure.count) == (
+        pytest.approx(0.5),
+        None,
+        None,
+        2,
+    )  # nothing of c

@@ -145,13 +145,3 @@ def test_scores_of_tokens_by_hand() -> None:
     sure = token_scores(Fixed(1.0, 0.0, 0.0), [2, 0, 1], [0, 1, 1])[0].bins()
     assert sure[9].tolist() == [2, 2, 1]  # of probability 1 is in the last interval
     assert calibration_error(bins + sure) == pytest.approx((4 * 0.05 + 2 * 0.5) / 6)
-
-
-def test_scores_of_tokens_sum_up_to_those_of_the_episode() -> None:
-    model = Recurrent(0)
-    ids, mask = episodes(model)
-    whole = evaluate(model, ids, mask)
-    for row, (tokens, counts) in enumerate(zip(ids, mask, strict=True)):
-        scores = token_scores(model, tokens, counts)
-        assert sum(one.nll.sum() for one in scores) == pytest.approx(whole.nll[row].item(), rel=1e-5)
-        assert sum(bool(one.right.all()) for one in scores) == whole.exact[row]

@@ -154,23 +154,6 @@ def test_the_scores_of_a_model_are_those_of_its_log_probabilities():
         assert made.tokens.tolist() == [len(ids) - 1 for ids in texts.rows]
 
 
-def test_a_perfect_model_and_one_that_knows_nothing():
-    class Counter(torch.nn.Module):
-        """Expects after a token the next one, so strongly, of ten."""
-
-        def __init__(self, strength):
-            super().__init__()
-            self.strength = torch.nn.Parameter(torch.tensor(strength))
-
-        def forward(self, input_ids):
-            next_one = torch.nn.functional.one_hot((input_ids + 1) % 10, 10)
-            return type("Output", (), {"logits": self.strength * next_one})
-
-    counted = [[1, 2, 3, 4], [7, 8]]
-    assert math.exp(score(Counter(50.0), counted).mean_nll) == pytest.approx(1.0)
-    assert math.exp(score(Counter(0.0), counted).mean_nll) == pytest.approx(10.0)
-
-
 def test_of_a_long_text_the_cut_character_goes_and_of_others_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(perplexity, "_LARGEST", 5)
     (tmp_path / "a.txt").write_bytes("abcäö".encode()[:6])

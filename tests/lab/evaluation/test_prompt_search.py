@@ -193,21 +193,14 @@ def test_predictions_without_a_score_count_as_nothing_in_the_choice_and_are_in_b
             return kinds[number // 2]
         return text
 
-    held = split(transitions(), limit=8)
-    outcome = search(start, tmp_path, world=Said(answer), held=held).run()
+    held, proposer = split(transitions(), limit=8), Said(proposer_answer, temperature=1.0)
+    outcome = search(start, tmp_path, world=Said(answer), proposer=proposer, held=held).run()
     tested = value(outcome, "test", "alpha")
     failed = sum(one.action.text in ("box 1", "box 3", "box 5", "box 7") for one in held.test)
     assert (tested.value, tested.failed, tested.with_failed) == (1, failed, 1 - failed / 8)
     assert set(outcome.failures) <= {"cut", "empty", "refused", "no prediction", "proposal: stray dollar sign"}
     assert sum(count for kind, count in outcome.failures.items() if "proposal" not in kind) == failed
-    alpha = next(one for one in outcome.chosen if one.style == "alpha")
-    assert alpha.worst[0].predicted in (
-        "(none: empty)",
-        "(none: refused)",
-        "nothing of it",
-        "It holds 0.",
-        "It holds 4.",
-    )
+    assert any("(none: " in messages[1]["content"] for messages in proposer.questions[8:])  # alpha's best has no others
 
 
 def test_a_server_that_is_down_stops_the_search_which_goes_on_later(start, tmp_path):
@@ -221,15 +214,6 @@ def test_a_server_that_is_down_stops_the_search_which_goes_on_later(start, tmp_p
     with pytest.raises(UserError, match=r"the world model: 6 of 6 calls failed \(6 refused\)"):
         search(start, tmp_path / "c", world=long).run()
     assert search(start, tmp_path).run().chosen == search(start, tmp_path / "b").run().chosen
-
-
-def test_one_proposal_that_times_out_costs_a_style_its_round(start, tmp_path):
-    def answer(messages):
-        return Answer("", failure="timeout") if "Style gamma." in messages[0]["content"] else proposer_answer(messages)
-
-    outcome = search(start, tmp_path, proposer=Said(answer, temperature=1.0)).run()
-    assert outcome.failures["proposal: timeout"] == 3
-    assert [one.style for one in outcome.chosen] == ["alpha", "beta", "delta"]
 
 
 def test_the_same_transitions_choose_and_others_measure():

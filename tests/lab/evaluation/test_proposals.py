@@ -1,13 +1,10 @@
 """What a proposer is asked, and which of its answers become templates."""
 
-from contextlib import suppress
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.examples import examples
-from support.timing import repeated, too_slow
 from wm_plugin.data.prompts import FAMILIES, Prompts, Variant, load, render
 from wm_plugin.data.schema import Action, Context, Observation, Transition
 from wm_plugin.errors import UserError
@@ -129,22 +126,6 @@ def test_any_answer_is_a_template_that_shows_the_action_or_is_refused(before, sy
     assert family.answer("x", True) in messages[-1]["content"]
 
 
-@pytest.mark.parametrize("unit", ["$a", "$", "${", "\n", " \n", "<system_template>", "</think>", "<|", "$context\n\n"])
-def test_answers_are_read_in_linear_time(unit):
-    def read(text):
-        for answer in (text, proposal(text), f"<system_template>{text}"):
-            with suppress(Refused):
-                read_proposal(answer, RWML, RWML.variants["v0"])
-
-    assert too_slow(read, repeated(unit), largest=64_000) is None
-
-
-def test_many_different_placeholders_are_quick():
-    names = "".join(f"$a{number} " for number in range(10_000))
-    work = lambda text: read_proposal(proposal(text), RWML, RWML.variants["v0"])  # noqa: E731
-    assert too_slow(work, lambda size: names[: size - size % 7], largest=64_000) is None
-
-
 def asked(example, prompts=RWML, attempts=("round 1: score 0.5",)):
     start = next(iter(prompts.variants.values()))
     return question(prompts, start, "Short.", start, [example], attempts, number=2)
@@ -191,8 +172,8 @@ def test_our_styles():
         ("a: x\nb: y\nstart: z\n", "'start' is the template that the search starts from"),
         ("a: x\nb: y\nc: 3\n", "c: write a text"),
         ("a: x\nb: y\nc: ' '\n", "c: write a text"),
-        ("a: {", "no YAML"),
-        ("a: 2001-99-99", "no YAML"),
+        ("a: {", "not YAML"),
+        ("a: 2001-99-99", "not YAML"),
     ],
 )
 def test_styles_that_cannot_be_used(tmp_path, text, message):
@@ -204,6 +185,6 @@ def test_styles_that_cannot_be_used(tmp_path, text, message):
 
 def test_styles_that_are_not_there(tmp_path):
     (tmp_path / "bytes.yaml").write_bytes(b"\xff")
-    for name, message in (("none.yaml", "No such file"), ("bytes.yaml", "no YAML"), (".", "directory")):
+    for name, message in (("none.yaml", "No such file"), ("bytes.yaml", "not UTF-8"), (".", "directory")):
         with pytest.raises(UserError, match=message):
             load_styles(tmp_path / name)

@@ -152,14 +152,14 @@ def test_rows_and_errors_of_a_real_world():
     steps = iter(call("run_query", query=statement) for statement in statements)
     played = play(SqlEnvironment(), dataset_rows(1, seed=3)[0], lambda *_: next(steps, None), max_turns=9)
     cases = build(played)
-    assert {case.domain for case in cases} == {"sql"}
+    assert {case.session.domain for case in cases} == {"sql"}
     assert kinds(cases) == [(3, "rows")]
     assert kinds(cases, "error handling") == [(0, "not_found"), (4, "syntax")]
     kept, left = rules.validated(cases)
     assert all(case in kept for case in cases if case.axis != "controllability")
     assert left == {"a broken observation": 2}  # of one word, which the instruction holds
     cases = kept
-    right = [Answer(f"<predicted_observation>{case.right[0]}</predicted_observation>") for case in cases]
+    right = [Answer(f"<predicted_observation>{case.right}</predicted_observation>") for case in cases]
     wrong = [Answer("<predicted_observation>Done.</predicted_observation>") for case in cases]
     assert rules.score(cases, right).measures[0].value == 100
     assert rules.score(cases, wrong).measures[0].value == 0
@@ -186,7 +186,7 @@ def test_an_instruction_must_be_followed():
     assert list(ours) == ["failure", "withheld", "replaced"]
     for case in ours.values():
         assert case.turn == 0  # a failure cannot be made to fail
-        assert case.holds(case.right) == [True]
+        assert case.holds([case.right]) == [True]
         assert not any(case.holds(case.wrong))
         assert case.holds(["$ ls -l\ntotal 4096\n$"]) == [False]  # what really came
         told = case.conversation[0]["content"]
@@ -196,9 +196,9 @@ def test_an_instruction_must_be_followed():
         False,
         False,
     ]
-    assert ours["replaced"].right == ("$ ls -l\ntotal 5107\n$",)
+    assert ours["replaced"].right == "$ ls -l\ntotal 5107\n$"
     assert ours["replaced"].holds(["$ ls\ntotal 5107\n$", "5107"]) == [False, False]
-    code = ours["failure"].right[0].rpartition(" ")[2]
+    code = ours["failure"].right.rpartition(" ")[2]
     assert ours["failure"].holds([f"$ ls -l\nfatal: {code}", f"$ ls -l\n{code}", f"Error: {code}"]) == [
         True,
         False,
@@ -209,8 +209,8 @@ def test_an_instruction_must_be_followed():
 def test_an_error_in_json_stays_json():
     cases = build(shell(("ls", '{"files": ["a1234"]}'), domain="mcp"))
     case = next(case for case in cases if case.kind == "failure")
-    assert json.loads(case.right[0])
-    assert case.holds([case.right[0], f"Error: {case.right[0]}"]) == [True, False]
+    assert json.loads(case.right)
+    assert case.holds([case.right, f"Error: {case.right}"]) == [True, False]
 
 
 def test_cases_are_those_of_their_seed():
@@ -222,8 +222,8 @@ def test_cases_are_those_of_their_seed():
 def test_a_rule_that_does_not_agree_with_the_truth_is_left_out():
     turns = [("export KEY=v4lue", "$"), ("echo $KEY", "v4lue")]
     (case,) = [case for case in build(shell(*turns)) if case.axis == "consistency"]
-    lenient = replace(case, verifier={"regex": "."})  # also holds for what was broken
-    harsh = replace(case, verifier={"regex": "never"})
+    lenient = replace(case, rules=[{"regex": "."}])  # also holds for what was broken
+    harsh = replace(case, rules=[{"regex": "never"}])
     kept, left = rules.validated([case, lenient, harsh])
     assert kept == [case]
     assert left == {"a broken observation": 1, "the real observation": 1}
@@ -274,8 +274,8 @@ def test_scores_by_hand():
     cases = build(first, other)
     answers = []
     for case in cases:
-        passes = case.domain == "terminal" and case.axis != "consistency"
-        answers.append(tagged(case.right[0]) if passes else tagged("nothing"))
+        passes = case.session.domain == "terminal" and case.axis != "consistency"
+        answers.append(tagged(case.right) if passes else tagged("nothing"))
     answers[-1] = Answer("x", cut=True)
     table = rules.score(cases, answers)
     values = {(one.by, one.group): (one.value, one.count, one.failed, one.with_failed) for one in table.measures}
@@ -306,7 +306,7 @@ def test_rows_of_the_benchmark_are_asked_word_for_word(tmp_path):
     withheld = next(case for case in cases if case.kind == "withheld")
     assert withheld.conversation[1:] == read[0].conversation()[1:]
     assert withheld.conversation[0]["content"].startswith("Simulate.\n\nThe next observation is as usual but")
-    assert case.read("**Environment Observation:**\nabcd") == "abcd"
+    assert case.session.read("**Environment Observation:**\nabcd") == "abcd"
 
 
 def told(case):
@@ -349,10 +349,8 @@ def test_who_simulates_nothing_passes_nothing(agent):
     shells = [(command, f"{prompt}{command}\n{text}\n{prompt}") for command, text in turns]
     kept, _ = rules.validated(build(played, shell(*shells)))
     assert {case.axis for case in kept} == set(rules.AXES)
-    assert not any(
-        "root" in case.verifier["all"][0].get("not", {}).get("regex", "") for case in kept
-    )  # no target: the prompt
-    assert rules.score(kept, [tagged(case.right[0]) for case in kept]).measures[0].value == 100
+    assert not any("root" in case.rules[0].get("not", {}).get("regex", "") for case in kept)  # no target: the prompt
+    assert rules.score(kept, [tagged(case.right) for case in kept]).measures[0].value == 100
     assert rules.score(kept, [tagged(agent(case)) for case in kept]).measures[0].value == 0
 
 
@@ -361,10 +359,10 @@ def test_a_prompt_s_words_and_keys_are_no_targets():
     cases = build(
         shell(("get", json.dumps(value)), domain="mcp"), shell(("id", "superuser@hostname42:/application# id\nwheel\n"))
     )
-    replaced = {case.domain: case for case in cases if case.kind == "replaced"}
-    assert json.loads(replaced["mcp"].right[0]) == {**value, "status": "plbz"}
-    assert "hostname42" in replaced["terminal"].right[0]
-    assert "xiffm" in replaced["terminal"].right[0]
+    replaced = {case.session.domain: case for case in cases if case.kind == "replaced"}
+    assert json.loads(replaced["mcp"].right) == {**value, "status": "plbz"}
+    assert "hostname42" in replaced["terminal"].right
+    assert "xiffm" in replaced["terminal"].right
 
 
 SIGNS = st.text(st.sampled_from("echo cat>f<EOF'\"\n$A=;|{}[]:,INSERT INTO t VALUES(1234)select"), max_size=60)
@@ -374,7 +372,7 @@ SIGNS = st.text(st.sampled_from("echo cat>f<EOF'\"\n$A=;|{}[]:,INSERT INTO t VAL
 @given(st.lists(st.tuples(SIGNS, SIGNS), max_size=4))
 def test_no_trajectory_makes_it_raise(turns):
     for case in build(shell(*turns)):
-        texts = [case.real, *case.right, *case.wrong]
+        texts = [case.real, case.right, *case.wrong]
         assert len(case.holds(texts)) == len(texts)
 
 
@@ -396,5 +394,5 @@ def test_who_writes_down_everything_passes_nothing():
     assert {case.axis for case in cases} == {"controllability", "consistency"}
     everything = "\n".join(f"{command}\n{text}" for command, text in turns)
     for case in cases:
-        assert case.holds([case.right[0], None]) == [True, False]
-        assert case.holds([f"{case.right[0]}\n{everything * 10}"]) == [False]
+        assert case.holds([case.right, None]) == [True, False]
+        assert case.holds([f"{case.right}\n{everything * 10}"]) == [False]

@@ -25,10 +25,6 @@ BOARD = "A..G\n....\n....\n...."
 LEVEL = "#######\n#A...G#\n#######"
 
 
-def moves(trajectory):
-    return [c.arguments["direction"] for turn in trajectory.turns for c in turn.action.calls]
-
-
 def texts(trajectory):
     return [observation.text for _, _, observation in trajectory.observed()]
 
@@ -115,20 +111,6 @@ def test_a_row_with_a_column_that_is_not_taken_is_one_line():
         UserError, match=r"a row does not fit Strict.reset: got an unexpected keyword argument 'level' \(its"
     ):
         play(Strict(), {"board": BOARD, "level": "hard"}, lambda *_: None, max_turns=1)
-
-
-def test_maze_experts_arrive():
-    policy = scripted(maze.expert())
-    played = play(maze.MazeEnvironment(), {"prompt": "", "board": LEVEL}, policy, max_turns=30)
-    assert moves(played) == ["R"] * 4
-    assert played.success
-
-
-def test_sql_experts_answer_every_kind_of_question():
-    for row in sql.dataset_rows(40, seed=1):
-        played = play(SqlEnvironment(), row, scripted(sql.expert()), max_turns=sql.MAX_TURNS)
-        assert played.success, row["prompt"]
-        assert len(played.turns) == 4
 
 
 def test_episodes_end():

@@ -4,6 +4,7 @@ import logging
 
 import pytest
 
+from support.cases import CASES
 from support.openai_server import OpenAIServer
 from wm_plugin.worlds.dialogue import DialogueEnvironment
 from wm_plugin.worlds.dialogue.user import _server
@@ -21,27 +22,7 @@ def surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
     customer._warn.cache_clear()
 
 
-@pytest.mark.parametrize(
-    ("url", "base", "others", "goes"),
-    [
-        ("https://api.openai.com/v1", None, None, True),
-        ("https://API.openai.com:443/v2", None, None, True),
-        ("http://api.openai.com/v1", None, None, False),
-        ("https://api.openai.com:8443/v1", None, None, False),
-        ("https://api.openai.com.evil.org/v1", None, None, False),
-        ("https://api.openai.com@evil.org/v1", None, None, False),
-        ("https://evil.org\\@api.openai.com/v1", None, None, False),
-        ("https://evil.org#@api.openai.com/v1", None, None, False),
-        ("http://localhost:8000/v1", None, None, False),
-        ("http://localhost:8000/v1", "http://localhost:8000/v1", None, True),
-        ("http://localhost:8001/v1", "http://localhost:8000/v1", None, False),
-        ("https://api.openai.com/v1", "http://localhost:8000/v1", None, False),
-        ("http://10.0.0.5:1/v1", None, "http://10.0.0.4:1, http://10.0.0.5:1/v1", True),
-        ("http://[::1]:1/v1", None, "http://[::1]:1", True),
-        ("http://x:99999/v1", None, "http://x:99999/v1", False),
-        ("", None, ",", False),
-    ],
-)
+@pytest.mark.parametrize(("url", "base", "others", "goes"), CASES["keys"])
 def test_the_key_goes_to_the_servers_that_the_user_named(
     monkeypatch: pytest.MonkeyPatch, url: str, base: str | None, others: str | None, goes: bool
 ) -> None:

@@ -1,16 +1,14 @@
 """An environment with WMAct's reward: the same class, another number."""
 
 import asyncio
-import inspect
 from typing import ClassVar
 
 import pytest
 
 from wm_plugin.errors import UserError
 from wm_plugin.hosting.episode import EpisodePort
-from wm_plugin.hosting.world import is_waiting, missing_columns, report, tool_methods
+from wm_plugin.hosting.world import is_waiting, report
 from wm_plugin.worlds.grid import GridEnvironment
-from wm_plugin.worlds.kit.protocol import tool_schema
 from wm_plugin.worlds.maze import MazeEnvironment
 from wm_plugin.worlds.wrappers.rewarded import rewarded
 
@@ -79,22 +77,6 @@ def test_who_waits_for_an_action():
     environment.move("U")
     assert not is_waiting(environment)
     assert not is_waiting(Bare())
-
-
-@pytest.mark.host
-def test_it_is_the_environment_in_all_else():
-    rewarded_class = rewarded(MazeEnvironment, rescale=True)
-    assert rewarded_class is rewarded(MazeEnvironment, rescale=True)
-    assert (rewarded_class.__name__, rewarded_class.__module__, rewarded_class.__doc__) == (
-        MazeEnvironment.__name__,
-        MazeEnvironment.__module__,
-        MazeEnvironment.__doc__,
-    )
-    assert issubclass(rewarded_class, MazeEnvironment)
-    assert tool_methods(rewarded_class()).keys() == tool_methods(MazeEnvironment()).keys()
-    assert tool_schema(rewarded_class.move) == tool_schema(MazeEnvironment.move)
-    assert inspect.signature(rewarded_class.reset) == inspect.signature(MazeEnvironment.reset)
-    assert missing_columns(rewarded_class, []) == missing_columns(MazeEnvironment, [])
 
 
 class Slow(MazeEnvironment):

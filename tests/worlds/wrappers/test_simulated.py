@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import inspect
 import json
 import logging
 import random
@@ -27,19 +26,14 @@ from wm_plugin.data.write import write
 from wm_plugin.errors import UserError
 from wm_plugin.hosting.episode import EpisodePort, end_together
 from wm_plugin.hosting.tags import in_tags
-from wm_plugin.hosting.world import layer_of, resets, tool_names
+from wm_plugin.hosting.world import layer_of, resets
 from wm_plugin.lab.tiny.policy import make_model, make_tokenizer
 from wm_plugin.worlds.agents.scripted import scripted
-from wm_plugin.worlds.kit.protocol import observers, tool_schema
 from wm_plugin.worlds.worlds import load
 from wm_plugin.worlds.wrappers import world_model_client as asking
 from wm_plugin.worlds.wrappers.control import ControlConfig, ControlEpisode, controlled
 from wm_plugin.worlds.wrappers.rewarded import rewarded
-from wm_plugin.worlds.wrappers.simulated import (
-    Simulated,
-    is_simulated,
-    simulated,
-)
+from wm_plugin.worlds.wrappers.simulated import Simulated, is_simulated, simulated
 from wm_plugin.worlds.wrappers.simulation_config import SimulationConfig
 
 pytestmark = pytest.mark.host  # schemas of tools are transformers'
@@ -79,22 +73,6 @@ def test_a_perfect_world_model_is_the_real_world(name):
             same = ("success", "turns", "actions", "invalid")
             assert [played.metadata["figures"][one] for one in same] == [real.metadata["figures"][one] for one in same]
     assert all(body["temperature"] == 0 for body in server.bodies)
-
-
-@pytest.mark.parametrize("name", WORLDS)
-def test_hosts_see_the_same_class(name):
-    world = load(name)
-    real, model = world.environment, simulated(world.environment, {"url": "http://localhost:1/v1", "model": "w"})
-    assert is_simulated(model)
-    assert not is_simulated(real)
-    assert tool_names(model) == tool_names(real)
-    for tool in tool_names(real):
-        assert tool_schema(getattr(model, tool)) == tool_schema(getattr(real, tool))
-        assert inspect.signature(getattr(model, tool)) == inspect.signature(getattr(real, tool))
-    assert observers(model) == observers(real)
-    assert inspect.signature(model.reset) == inspect.signature(real.reset)
-    assert (model.__name__, getattr(model, "irreversible", ())) == (real.__name__, getattr(real, "irreversible", ()))
-    assert hasattr(model, "world_context") == hasattr(real, "world_context")
 
 
 @pytest.mark.parametrize("won", [True, False])
@@ -474,7 +452,7 @@ def test_it_goes_with_other_wrappers():
                     "tool_calls": [
                         {"type": "function", "function": {"name": "act", "arguments": {"actions": direction}}}
                     ],
-                },
+                }
             )
             assert environment.act(direction) == real.act(direction)
         assert environment.get_reward() == real.get_reward()

@@ -1,7 +1,6 @@
 """Checks before irreversible actions: their arithmetic by hand, with a world model whose every word is known, behind a server."""
 
 import asyncio
-import inspect
 import json
 
 import pytest
@@ -15,14 +14,13 @@ from wm_plugin.data.schema import Action, Call
 from wm_plugin.errors import UserError
 from wm_plugin.hosting.episode import EpisodePort, end_together
 from wm_plugin.hosting.tags import in_tags
-from wm_plugin.hosting.world import report, tool_names
-from wm_plugin.worlds.kit.protocol import observers, tool_schema
+from wm_plugin.hosting.world import report
 from wm_plugin.worlds.worlds import load
 from wm_plugin.worlds.wrappers.control import controlled
 from wm_plugin.worlds.wrappers.rewarded import rewarded
 from wm_plugin.worlds.wrappers.simulated import simulated
 from wm_plugin.worlds.wrappers.simulated_dialogue import PlayedTurn
-from wm_plugin.worlds.wrappers.verified import VerifiedWorld, verified
+from wm_plugin.worlds.wrappers.verified import verified
 from wm_plugin.worlds.wrappers.verify_config import REFUSAL, VerifyConfig
 
 pytestmark = pytest.mark.host  # schemas of tools are transformers'
@@ -190,15 +188,6 @@ def test_an_oracle_knows_nothing_of_an_episode_that_comes_out_differently():
 
     played = play(verified(Moody, {"control": "oracle", "unanswered": "refuse"})(), turned(CODE), opened())
     assert counts(played) == {"checks": 1, "refused": 1, "spent": 0, "unanswered": 1}
-
-
-def test_where_the_world_model_errs_the_real_world_decides():
-    with OpenAIServer(always) as server:
-        played = play(made(server)(), opened())
-    assert (texts(played), played.success) == (["It is locked. The episode is over."], False)
-    with OpenAIServer(never) as server:
-        played = play(made(server)(), turned(CODE), opened())
-    assert (texts(played)[-1], played.success) == (REFUSAL, False)
 
 
 @pytest.mark.parametrize("prompt", [None, [{"role": "system", "content": "Open it."}, {"role": "user", "content": ""}]])
@@ -372,23 +361,6 @@ def test_what_is_checked(what, checked, monkeypatch):
     assert ["verify" in seen.data for turn in played.turns for seen in turn.observations] == checked
 
 
-def test_hosts_see_the_same_class():
-    settings = {"world_model": {"url": "http://localhost:1/v1", "model": "w"}}
-    for name in ("shop", "sql", "dialogue", "wordle"):
-        real = load(name).environment
-        checked = verified(real, settings)
-        assert checked is verified(real, VerifyConfig.read(settings, "verify"))
-        assert checked is not real
-        assert tool_names(checked) == tool_names(real)
-        assert observers(checked) == observers(real)
-        for tool in tool_names(real):
-            assert tool_schema(getattr(checked, tool)) == tool_schema(getattr(real, tool))
-            assert inspect.signature(getattr(checked, tool)) == inspect.signature(getattr(real, tool))
-        assert inspect.signature(checked.reset) == inspect.signature(real.reset)
-        assert (checked.__name__, checked.irreversible) == (real.__name__, real.irreversible)
-        assert VerifiedWorld(load(name).spec, config=VerifyConfig.read(settings, "verify")).environment is checked
-
-
 def test_with_a_budget_of_0_it_is_the_environment_itself():
     assert verified(Vault, {"budget": 0}) is Vault
     assert verified(Vault, {"budget": 0, "world_model": {"model": "w"}, "tools": ["open"]}) is Vault
@@ -480,31 +452,19 @@ MODEL = {"model": "w", "url": "http://localhost:1/v1"}
     ("values", "message"),
     [
         ("yes", "verify is 'yes'; write fields"),
-        ({"budgte": 4}, "verify has no field 'budgte'; did you mean 'budget'"),
         ({}, "verify.world_model is missing"),
-        ({"world_model": {"modle": "w"}}, "verify.world_model has no field 'modle'"),
         ({"world_model": {**MODEL, "success": "rule", "rule": "a:b"}}, "verify.world_model.success is for simulated worlds"),
-        ({"world_model": MODEL, "budget": -1}, "verify.budget is -1; write a whole number >= 0"),
-        ({"world_model": MODEL, "budget": 1.5}, "verify.budget is 1.5; write a whole number >= 0"),
         ({"world_model": MODEL, "tools": []}, "verify.tools is []; write a list of names"),
-        ({"world_model": MODEL, "tools": 3}, "verify.tools is 3; write a list"),
-        ({"world_model": MODEL, "spent": "stop"}, "verify.spent is 'stop'"),
-        ({"world_model": MODEL, "unanswered": None}, "verify.unanswered is None"),
         ({"world_model": MODEL, "threshold": 0}, "verify.threshold is 0; write a share > 0, up to 1"),
-        ({"world_model": MODEL, "threshold": 1.1}, "verify.threshold is 1.1; write a share > 0, up to 1"),
         ({"world_model": MODEL, "depth": 2}, "verify.depth is 2, and agent is missing"),
         ({"world_model": MODEL, "agent": MODEL}, "verify.depth is 1, and agent is given"),
-        ({"world_model": MODEL, "depth": 2, "agent": {"url": "http://x/v1"}}, "verify.agent.model is missing"),
-        ({"world_model": MODEL, "depth": 2, "agent": {**MODEL, "uri": "x"}}, "verify.agent has no field 'uri'"),
         ({"world_model": MODEL, "samples": 3}, "verify.samples is 3, and at temperature 0 all are the same"),
         ({"world_model": {**MODEL, "parameters": {"a": [{1: 2, "b": 3}]}}}, "parameters['a'][0][1] is 2; write"),
         ({"world_model": MODEL, "refusal": " "}, "verify.refusal is ' '; write what the agent reads"),
         ({"control": "orcale"}, "verify.control is 'orcale'; did you mean 'oracle'"),
-        ({"control": ["coin"]}, "verify.control is ['coin']"),
         ({"control": "coin", "world_model": MODEL}, "verify.world_model is for a world model, and control is coin"),
         ({"control": "coin", "samples": 2}, "verify.samples is for a world model, and control is coin"),
         ({"world_model": MODEL, "when": "no_such:thing"}, "verify.when: there is no module 'no_such'"),
-        ({"world_model": MODEL, "pattern": 3}, "verify.pattern is 3; write a text"),
     ],
 )  # fmt: skip
 def test_a_mistake_in_a_config_is_one_line(values, message):
@@ -563,11 +523,6 @@ def test_a_world_that_does_not_fit_is_refused(world, settings, message):
     with pytest.raises(UserError) as error:
         verified(world, {"world_model": MODEL, **settings})
     assert message in str(error.value)
-
-
-def test_the_refusal_is_a_setting():
-    with OpenAIServer(never) as server:
-        assert texts(play(made(server, refusal="No.")(), opened())) == ["No."]
 
 
 def test_a_config_is_read_from_a_file(tmp_path):

@@ -9,9 +9,9 @@ A call is invalid for the first of these reasons that holds:
 - error: the tool or the host flags the answer as an error;
 - refused: the world says that the action was invalid, in its counts or in words.
 
-An action is ineffective if it is valid and changed nothing: as the world counts it if its rollouts say so (an effective action
-changes the state or shows something new), else if the same action had the same answer before in the episode. RWML also takes
-commands that only look ("look", "examine") for ineffective: give their first words as `passive`, and each action is judged.
+An action is ineffective if it is valid and changed nothing: as the world counts it if its rollouts say so, else if the same
+action had the same answer before. RWML also takes commands that only look for ineffective: give their first words as `passive`,
+and each action is judged.
 """
 
 import hashlib

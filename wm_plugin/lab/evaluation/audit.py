@@ -20,9 +20,9 @@ from pydantic import ValidationInfo, field_validator
 from wm_plugin.data.render import reward_columns
 from wm_plugin.data.schema import Transition
 from wm_plugin.errors import UserError, nearest, shown
-from wm_plugin.lab.evaluation.yaml_file import read_yaml
 from wm_plugin.options import Options, Whole, option
 from wm_plugin.rewards.make import Reward
+from wm_plugin.runtime.texts import read_yaml
 
 PLACES = ("wrong", "right", "previous", "prompt", "action")
 _PLACE = re.compile(r"\$(\w+)")
@@ -219,7 +219,7 @@ def load_attacks(path: str | Path | None = None) -> tuple[Attack, ...]:
     Raises:
         UserError: the file cannot be read, or an attack is invalid.
     """
-    rows = read_yaml(path, "attacks.yaml")
+    rows = read_yaml(Path(path or Path(__file__).with_name("attacks.yaml")))
     if not isinstance(rows, list) or not rows:
         raise UserError(f"{path}: no list of attacks")
     attacks = []

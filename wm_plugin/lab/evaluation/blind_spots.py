@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from wm_plugin.data import files
 from wm_plugin.errors import UserError
@@ -59,8 +59,7 @@ _OPPOSITE = re.compile(rf"\b(?:{'|'.join(_OTHER)})\b", re.IGNORECASE)
 _EMOJI = ("✅", "❌")
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(NamedTuple):
     """An observation, and a prediction of it."""
 
     target: str
@@ -70,12 +69,21 @@ class Case:
 
 @dataclass(frozen=True)
 class Change:
-    """A way to change a pair's right prediction; `make` returns None if it cannot be made."""
+    """A way to change a pair's right prediction.
+
+    `edit` gets the right prediction, and returns the changed one, or (the observation, the prediction), or None if it cannot be
+    changed so.
+    """
 
     name: str
     says: str
     wrong: bool
-    make: Callable[[Pair, random.Random], tuple[str, str] | None]  # -> the observation, the prediction
+    edit: Callable[[str, Pair, random.Random], str | tuple[str, str] | None]
+
+    def make(self, pair: Pair, generator: random.Random) -> tuple[str, str] | None:
+        """Return the observation and the changed prediction."""
+        made = self.edit(pair.right, pair, generator)
+        return (pair.right, made) if isinstance(made, str) else made
 
 
 @dataclass(frozen=True)
@@ -195,19 +203,17 @@ def blind_spots(
     Raises:
         UserError: the reward does not return one score per prediction.
     """
-    generator = random.Random(seed)
-    made: dict[Change, list[Case]] = {}
-    for change in CHANGES:
-        texts = [(pair, change.make(pair, generator)) for pair in pairs]
-        made[change] = [Case(*both, pair) for pair, both in texts if both and both[0].strip() != both[1].strip()]
-    embedding = embedding_of(reward)
+    generator, embedding, spots = random.Random(seed), embedding_of(reward), []
     only = [pair for pair in pairs if _is_embedded(reward, pair)] if embedding else []
-    spots = tuple(_spot(reward, change, cases, embedding if only else None) for change, cases in made.items())
+    for change in CHANGES:
+        made = [(change.make(pair, generator), pair) for pair in pairs]
+        cases = [Case(*both, pair) for both, pair in made if both and both[0].strip() != both[1].strip()]
+        spots.append(_spot(reward, change, cases, embedding if only else None))
     if embedding is None or not (only or own):
-        return BlindSpots(spots)
+        return BlindSpots(tuple(spots))
     thresholds = _thresholds(spots, embedding, own)
     longer = embedding.share_beyond_window([pair.right for pair in only])
-    return BlindSpots(spots, thresholds, embedding.threshold, longer)
+    return BlindSpots(tuple(spots), thresholds, embedding.threshold, longer)
 
 
 class _OwnPair(Options):
@@ -276,14 +282,13 @@ def _shares(spots: Sequence[Spot]) -> str:
     return "; ".join(f"{spot.says}: {spot.paid:.0%} of {spot.cases}" for spot in spots)
 
 
-def _spot(reward: Reward, change: Change, cases: list[Case], embedding: EmbeddingReward | None) -> Spot:
+def _spot(reward: Reward, change: Change, cases: Sequence[Case], embedding: EmbeddingReward | None) -> Spot:
     if not cases:
         return Spot(change.name, change.says, change.wrong, 0, 0.0)
-    tag = getattr(reward, "tag", None)
-    targets = [case.target for case in cases]
-    texts = [[case.prediction for case in cases], targets, [case.pair.wrong for case in cases]]
-    outputs = [[as_output(text, tag) for text in column] for column in texts]
-    changed, right, wrong = scores_of(reward, outputs, [case.pair for case in cases], targets=targets)
+    targets, predictions, pairs = map(list, zip(*cases, strict=True))
+    columns, tag = (predictions, targets, [pair.wrong for pair in pairs]), getattr(reward, "tag", None)
+    outputs = [[as_output(text, tag) for text in column] for column in columns]
+    changed, right, wrong = scores_of(reward, outputs, pairs, targets=targets)
     tried = [row for row in range(len(cases)) if right[row] > wrong[row] + TOLERANCE]
     full = [row for row in tried if changed[row] > right[row] - TOLERANCE]
     distances: Sequence[float] = ()
@@ -327,14 +332,6 @@ def _is_embedded(reward: Any, pair: Pair) -> bool:
 # The changes
 
 
-def _edit(edit: Callable[[str, Pair, random.Random], str | None]) -> Callable[..., tuple[str, str] | None]:
-    def make(pair: Pair, generator: random.Random) -> tuple[str, str] | None:
-        prediction = edit(pair.right, pair, generator)
-        return None if prediction is None else (pair.right, prediction)
-
-    return make
-
-
 def _number(text: str, _pair: Pair, generator: random.Random) -> str | None:
     match = _any(_NUMBER, text, generator)
     if match is None:
@@ -372,8 +369,7 @@ def _exchanged(text: str, _pair: Pair, generator: random.Random) -> str | None:
     return f"{text[: a.start()]}{_cased(b[0], a[0])}{text[a.end() : b.start()]}{_cased(a[0], b[0])}{text[b.end() :]}"
 
 
-def _emoji(pair: Pair, _generator: random.Random) -> tuple[str, str]:
-    text = pair.right
+def _emoji(text: str, _pair: Pair, _generator: random.Random) -> tuple[str, str]:
     for place, char in enumerate(text[: 1 << 16]):
         if unicodedata.category(char) == "So":
             return text, text[:place] + _EMOJI[char == _EMOJI[0]] + text[place + 1 :]
@@ -385,12 +381,12 @@ def _half(text: str, _pair: Pair, _generator: random.Random) -> str | None:
     return " ".join(words[: len(words) // 2]) if len(words) >= 6 else None
 
 
-def _long(pair: Pair, _generator: random.Random) -> tuple[str, str] | None:
+def _long(text: str, pair: Pair, _generator: random.Random) -> tuple[str, str] | None:
     before = pair.prompt.strip()[-_LONG:]
     if not before:
         return None
     before = "\n".join([before] * (-(-_LONG // len(before))))[:_LONG]
-    return f"{before}\n{pair.right}", f"{before}\n{pair.wrong}"
+    return f"{before}\n{text}", f"{before}\n{pair.wrong}"
 
 
 def _layout(text: str, _pair: Pair, _generator: random.Random) -> str | None:
@@ -415,20 +411,20 @@ def _short_form(text: str, _pair: Pair, _generator: random.Random) -> str | None
 
 _ANOTHER = "another"
 CHANGES = (
-    Change(_ANOTHER, "another observation of the same tool", True, lambda pair, _: (pair.right, pair.wrong)),
-    Change("number", "one digit is another", True, _edit(_number)),
-    Change("negation", "a `not` more or less", True, _edit(_negation)),
-    Change("opposite", "open for closed, on for off, ...", True, _edit(_opposite)),
-    Change("entity", "a word of another observation for one of this", True, _edit(_entity)),
-    Change("exchanged", "two words have changed places", True, _edit(_exchanged)),
+    Change(_ANOTHER, "another observation of the same tool", True, lambda _, pair, __: pair.wrong),
+    Change("number", "one digit is another", True, _number),
+    Change("negation", "a `not` more or less", True, _negation),
+    Change("opposite", "open for closed, on for off, ...", True, _opposite),
+    Change("entity", "a word of another observation for one of this", True, _entity),
+    Change("exchanged", "two words have changed places", True, _exchanged),
     Change("emoji", "another emoji, such as ❌ for ✅", True, _emoji),
-    Change("half", "the second half is missing", True, _edit(_half)),
-    Change("more", "another observation follows", True, _edit(lambda text, pair, _: f"{text}\n{pair.wrong}")),
+    Change("half", "the second half is missing", True, _half),
+    Change("more", "another observation follows", True, lambda text, pair, _: f"{text}\n{pair.wrong}"),
     Change("long", "another end, after 3,000 characters that are right", True, _long),
-    Change("case", "all in lower case", False, _edit(lambda text, *_: text.lower())),
-    Change("layout", "other white space, JSON set otherwise", False, _edit(_layout)),
-    Change("articles", "without `the` and `a`", False, _edit(lambda text, *_: _ARTICLE.sub("", text))),
-    Change("short form", "`isn't` for `is not`, or the reverse", False, _edit(_short_form)),
+    Change("case", "all in lower case", False, lambda text, *_: text.lower()),
+    Change("layout", "other white space, JSON set otherwise", False, _layout),
+    Change("articles", "without `the` and `a`", False, lambda text, *_: _ARTICLE.sub("", text)),
+    Change("short form", "`isn't` for `is not`, or the reverse", False, _short_form),
 )
 
 

@@ -6,16 +6,14 @@ An agent plays the same tasks three times:
 * WM: in the world model at temperature 0, from the real first observation, until it marks a success or the turns are used up.
 * W2R: every WM episode's actions, won or not, in the real world, to its first end there.
 
-CR is W2R / Real, undefined where Real is 0. As a ratio of means it is over all agents' episodes together; as a mean of ratios it
-is the mean of the agents' own CRs. The paper prints the first in its tables 2 and 10 and the second in its table 3. Its means are
-over agents; those over episodes are the same if all agents have as many without a failure.
+CR is W2R / Real, undefined where Real is 0. As a ratio of means (the paper's tables 2 and 10) it is over all agents' episodes
+together; as a mean of ratios (table 3) it is the mean of the agents' own CRs.
 
 Two episodes part at the first turn after which the world model and the real world do not say the same (white space at the ends
 aside), or only one of them ends in success, or the real world has ended before.
 
-An episode fails if a model's call failed, an answer was cut or empty, or an environment was lost. A task counts without failures
-if it has none in any arm; `with_failed` takes all tasks and counts what failed as not won. Word2World's script takes an answer
-that was cut at its limit as it is: `cut_taken` reads episodes so.
+An episode fails if a model's call failed, an answer was cut or empty, or an environment was lost. `with_failed` takes all tasks
+and counts what failed as not won. `cut_taken` reads episodes as Word2World's script does, which takes an answer that was cut.
 
 `consistency_measures` counts the episodes that are played here, and writes them.
 """
@@ -143,9 +141,7 @@ def consistency(
         model: the world model, at temperature 0.
         prompts: those that it was trained with.
         max_turns: the limit of an episode in the world model, unless the world ends earlier. The agent has its own for Real.
-        world_context: the parts of the hidden state that the world model is shown.
-        contexts: hidden contexts by hand, which complete those of the world.
-        seed: of the prompts' variants.
+        world_context, contexts, seed: as in `fidelity`.
         at_once: episodes that play together. With an anchor each has a real environment beside it.
 
     Raises:

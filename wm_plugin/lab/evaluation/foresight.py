@@ -9,7 +9,7 @@ data (`rewards.delimit`), and a reply has one verdict or none (`rewards.verdict`
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from typing import Any, NamedTuple
@@ -38,9 +38,16 @@ _AGAIN = (
 )
 
 
+class Finding(NamedTuple):
+    """What the judge found in the thinking: the prediction, if there is one, and corrections by kind."""
+
+    prediction: str | None
+    corrections: tuple[int, ...]
+
+
 @dataclass(frozen=True)
 class Case:
-    """A turn in which the agent thought and got an answer."""
+    """A turn in which the agent thought and got an answer, with the judge's words on it."""
 
     task: str  # the turn's task
     where: str  # the trajectory's name
@@ -50,32 +57,18 @@ class Case:
     thinking: str
     action: str
     observed: str
-
-
-class Finding(NamedTuple):
-    """What the judge found in the thinking: the prediction, if there is one, and corrections by kind."""
-
-    prediction: str | None
-    corrections: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Judged:
-    """A case with the judge's words on it."""
-
-    case: Case
-    finding: Finding | None  # None if the judge gave none
-    right: bool | None  # None if there is no prediction or no verdict
-    failure: str  # why something is missing; "" if nothing is
+    finding: Finding | None = None  # None if the judge gave none
+    right: bool | None = None  # None if there is no prediction or no verdict
+    failure: str = ""  # why something of the judge is missing
 
     def as_row(self) -> dict[str, Any]:
         """Make a row for `write_rows`."""
         return {
-            "trajectory": self.case.where,
-            "turn": self.case.turn,
-            "context": self.case.thinking,
-            "action": self.case.action,
-            "real": self.case.observed,
+            "trajectory": self.where,
+            "turn": self.turn,
+            "context": self.thinking,
+            "action": self.action,
+            "real": self.observed,
             "predicted": self.finding.prediction if self.finding else None,
             "corrections": dict(zip(CORRECTIONS, self.finding.corrections, strict=True)) if self.finding else None,
             "scores": {} if self.right is None else {"right": float(self.right)},
@@ -107,7 +100,7 @@ def interrupts(thinking: str) -> int:
     return sum(word[:4] == "wait" and word[4:5] in _AFTER_WAIT and len(word) > 4 for word in words)
 
 
-def judge(turns: Sequence[Case], answers: Answers, *, seed: int = 0, max_chars: int = MAX_CHARS) -> list[Judged]:
+def judge(turns: Sequence[Case], answers: Answers, *, seed: int = 0, max_chars: int = MAX_CHARS) -> list[Case]:
     """Ask a judge about every case: first for the prediction, then whether it came true.
 
     A reply without a verdict is asked for once more.
@@ -132,7 +125,7 @@ def judge(turns: Sequence[Case], answers: Answers, *, seed: int = 0, max_chars: 
         finding, right = findings.get(place, "forged"), verdicts.get(place)
         failure = next((one for one in (finding, right) if isinstance(one, str)), "")
         whole = None if isinstance(finding, str) else finding
-        judged.append(Judged(case, whole, right if isinstance(right, bool) else None, failure))
+        judged.append(replace(case, finding=whole, right=None if isinstance(right, str) else right, failure=failure))
     return judged
 
 
@@ -140,22 +133,22 @@ def _predicts(finding: Finding | str | None) -> bool:
     return isinstance(finding, Finding) and finding.prediction is not None
 
 
-def add(sums: Sums, judged: Iterable[Judged]) -> Counter[str]:
+def add(sums: Sums, judged: Iterable[Case]) -> Counter[str]:
     """Add a judge's words to the sums by task, and return how many failed, by reason.
 
     Where the judge failed to find a prediction there may be a wrong one, so it is a failed row of the accuracy, too.
     """
     failures: Counter[str] = Counter()
     for one in judged:
-        task, finding, lost = one.case.task, one.finding, one.finding is None
+        task, finding, lost = one.task, one.finding, one.finding is None
         failures[one.failure] += bool(one.failure)
         predicts = _predicts(finding)
         sums.add(Key("predicts"), task, predicts, not lost, lost)
         if lost or predicts:
             row = (task, float(one.right or 0), one.right is not None, one.right is None)
             sums.add(Key("accuracy"), *row)
-            if one.case.tool:
-                sums.add(Key("accuracy", "share", "tool", one.case.tool), *row)
+            if one.tool:
+                sums.add(Key("accuracy", "share", "tool", one.tool), *row)
         for place, kind in enumerate(CORRECTIONS):
             count = finding.corrections[place] if finding else 0
             sums.add(Key("corrections", "count", "kind", kind), task, count, not lost, lost)

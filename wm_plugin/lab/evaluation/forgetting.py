@@ -9,7 +9,7 @@ import math
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from wm_plugin.data.predictions import same_settings
 from wm_plugin.errors import MissingExtraError, UserError, nearest, shown
 from wm_plugin.lab.evaluation.intervals import NONE, Limits, Ratio, compare
 from wm_plugin.lab.evaluation.measures import Evaluation, Measure
-from wm_plugin.lab.evaluation.yaml_file import read_yaml
+from wm_plugin.runtime.texts import read_text, read_yaml
 from wm_plugin.untrusted import number
 
 CONFIGS = ("rwml", "wmact")
@@ -48,14 +48,13 @@ _DEEPEST = 20  # of groups in groups
 class Score:
     """A model's result on one benchmark."""
 
-    metric: str  # with lm-eval's filter, such as "exact_match,none"
     value: float
     error: float | None  # the standard error, or None
     count: int  # how many questions
     settings: Mapping[str, Any]  # what must be the same before and after
     # each question's metric by its benchmark and id; empty unless samples were logged for all of them
-    answers: Mapping[tuple[str, str], float] = field(default_factory=dict)
-    unanswered: int = 0  # replies without an answer, which the metric takes for wrong
+    answers: Mapping[tuple[str, str], float]
+    unanswered: int  # replies without an answer, which the metric takes for wrong
 
 
 def config(name_or_path: str) -> dict[str, Any]:
@@ -67,7 +66,7 @@ def config(name_or_path: str) -> dict[str, Any]:
     is_path = "/" in name_or_path or name_or_path.endswith((".yaml", ".yml"))
     if not is_path and name_or_path not in CONFIGS:
         raise UserError(f"there is no config {name_or_path!r}{nearest(name_or_path, CONFIGS)}; your own go by path")
-    value = read_yaml(name_or_path if is_path else None, f"forgetting_{name_or_path}.yaml")
+    value = read_yaml(Path(name_or_path) if is_path else Path(__file__).with_name(f"forgetting_{name_or_path}.yaml"))
     tasks = value.get("tasks") if isinstance(value, dict) else None
     if not isinstance(tasks, list) or not tasks or not all(isinstance(task, str) and task for task in tasks):
         raise UserError(f"{name_or_path}: has no list of tasks; write tasks: [gsm8k, ...] as in lm-eval's own configs")
@@ -197,10 +196,9 @@ class _Results(BaseModel):
 
 
 def _read(path: Path) -> dict[str, Score]:
+    text = read_text(path)
     try:
-        found = _Results.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+        found = _Results.model_validate_json(text)
     except ValidationError:
         found = _Results()
     results = {**found.groups, **found.results}
@@ -235,7 +233,7 @@ def _score(path: Path, found: _Results, name: str, metrics: Mapping[str, Any]) -
     answers, unanswered = _answers(path, leaves, label, filtered)
     error = _number(metrics.get(f"{label}_stderr,{filtered}"))
     paired = answers if len(answers) == count else {}
-    return Score(metric, _number(metrics[metric]) or 0.0, error, count, settings, paired, unanswered)
+    return Score(_number(metrics[metric]) or 0.0, error, count, settings, paired, unanswered)
 
 
 def _answers(path: Path, leaves: Sequence[str], metric: str, filtered: str) -> tuple[dict[tuple[str, str], float], int]:
@@ -262,15 +260,13 @@ def _scores(name: str, results: Mapping[str, Score], benchmarks: Sequence[str]) 
     for benchmark in benchmarks:
         one = results[benchmark]
         note = "replies without an answer are wrong ones in every score" if one.unanswered else ""
-        place = (one.count, "benchmark", benchmark, *_limits(one.value, one.error, _95))
-        measures.append(Measure(name, one.value, _unit(one.value), *place, one.unanswered, one.value, note))
+        made = _measure(name, one.value, one.count, benchmark, _limits(one.value, one.error, _95), note)
+        measures.append(replace(made, failed=one.unanswered, with_failed=one.value))
     return [*measures, _mean(name, measures)]
 
 
 def _mean(name: str, measures: Sequence[Measure]) -> Measure:
-    values = [one.value or 0.0 for one in measures]
-    mean = sum(values) / len(values)
-    return Measure(name, mean, _unit(mean), len(values))
+    return _measure(name, sum(one.value or 0.0 for one in measures) / len(measures), len(measures))
 
 
 def _difference(benchmark: str, after: Score, before: Score, seed: int) -> Measure:
@@ -278,11 +274,11 @@ def _difference(benchmark: str, after: Score, before: Score, seed: int) -> Measu
         if after.settings[key] != before.settings[key]:
             values = f"{shown(before.settings[key])} before and {shown(after.settings[key])} after"
             raise UserError(f"{benchmark}: {key} is {values}; run both alike")
-    value = after.value - before.value
-    both = None if after.error is None or before.error is None else math.hypot(after.error, before.error)
-    low, high = _limits(value, both, _99)
-    note = "after - before, 99% interval by the standard errors: log samples of both for a narrower one"
-    note = "" if both is None else note
+    value, note = after.value - before.value, ""
+    limits = NONE
+    if after.error is not None and before.error is not None:
+        limits = _limits(value, math.hypot(after.error, before.error), _99)
+        note = "after - before, 99% interval by the standard errors: log samples of both for a narrower one"
     common = list(after.answers)
     if len(common) > 1 and after.answers.keys() == before.answers.keys():
         ones = torch.ones(len(common), dtype=torch.float64)
@@ -290,17 +286,19 @@ def _difference(benchmark: str, after: Score, before: Score, seed: int) -> Measu
         paired = compare(Ratio(totals[0], ones), Ratio(totals[1], ones), common, seed)
         if math.isclose(paired.difference, value, abs_tol=1e-6):
             note = f"after - before, question by question, 99% interval: {paired.verdict}"
-            low, high = paired.low, paired.high
-    of = ("score_difference", value, _unit(value), after.count, "benchmark", benchmark)
-    return Measure(*of, low, high, note=note)
+            limits = paired.low, paired.high
+    return _measure("score_difference", value, after.count, benchmark, limits, note)
+
+
+def _measure(
+    name: str, value: float, count: int, benchmark: str = "", limits: Limits = NONE, note: str = ""
+) -> Measure:
+    unit, by = "share" if -1 <= value <= 1 else "points", "benchmark" if benchmark else ""
+    return Measure(name, value, unit, count, by, benchmark, *limits, note=note)
 
 
 def _limits(value: float, error: float | None, width: float) -> Limits:
     return NONE if error is None else (value - width * error, value + width * error)
-
-
-def _unit(value: float) -> str:
-    return "share" if -1 <= value <= 1 else "points"
 
 
 def _number(value: Any) -> float | None:

@@ -3,19 +3,13 @@
 One policy plays the same tasks in several arms:
 
 * plain: it acts as it samples.
-* majority, best-of-n: it takes the most frequent of n samples of an action, or the likeliest by its own log-probability. They
-  have no world model, and as many samples as cost the tokens that look-ahead generates a decision, to the nearest whole sample.
-* coin: it looks ahead, and a coin instead of a world model decides whether each imagined episode is won. This shows the effect of
-  trying other actions than the policy's first one. (With a constant answer it would act as plain or majority.)
+* majority, best-of-n: it takes the most frequent of n samples of an action, or the likeliest by its own log-probability, of as
+  many samples as cost the tokens that look-ahead generates a decision.
+* coin: it looks ahead, and a coin instead of a world model decides whether each imagined episode is won.
 * look-ahead: it imagines episodes with its world model and takes the first action that is worth most.
-* oracle: the same, and the real environment answers. This bounds look-ahead with any world model; tokens of observations cost it
-  nothing, so it is no arm of equal compute.
+* oracle: the same, and the real environment answers, at no cost of tokens.
 
 The first sample of a turn has the same seed in every arm. Differences are paired by task.
-
-Calibration is over look-ahead's decisions with a score: the share of the chosen action's episodes that were imagined to be won,
-against whether the episode was won. Imagined episodes go on without looking ahead and real ones with it, so even a perfect world
-model may imagine too little; more than what came is optimism.
 """
 
 from collections import Counter
@@ -35,14 +29,13 @@ from wm_plugin.lab.evaluation.consistency import check_success, failure_of
 from wm_plugin.lab.evaluation.measures import Evaluation, Key, Measure, Sums, differences
 from wm_plugin.runtime.workers import Lost
 from wm_plugin.worlds.agents.acting import Situation
-from wm_plugin.worlds.agents.players import Act, Row, rounds
+from wm_plugin.worlds.agents.players import Row, rounds
 from wm_plugin.worlds.kit.start import task_of
 from wm_plugin.worlds.worlds import World
 
 PLAIN, MAJORITY, BEST, COIN, AHEAD, ORACLE = "plain", "majority", "best-of-n", "coin", "look-ahead", "oracle"
 ARMS = (PLAIN, MAJORITY, BEST, COIN, AHEAD, ORACLE)
 _BINS = 5
-_UNIT = {"success": "share", "reward": "score", "turns": "count", "tokens": "count"}
 
 
 @dataclass(frozen=True)
@@ -90,23 +83,10 @@ def play(setting: Setting, arm: str, decider: Decider) -> Iterator[Played]:
     """
     path = None if setting.folder is None else setting.folder / f"decisions-{arm}.jsonl"
     answers = Answers(Decisions(decider), path)
-    with answers:
-        for start in range(0, len(setting.rows), setting.at_once):
-            tasks = list(enumerate(setting.rows[start : start + setting.at_once], start))
-            made: dict[int, list[Decision]] = {number: [] for number, _ in tasks}
-            act = _acting(answers, decider, setting.seed, made)
-            played = rounds(setting.world, tasks, act, max_turns=setting.max_turns, host=setting.host)
-            check_success(setting.world, played)
-            for (number, row), one in zip(tasks, played, strict=True):
-                lost = failure_of(one)
-                trajectory = None if lost or isinstance(one, Lost) else one
-                yield Played(arm, number, f"{number}: {task_of(row)}", trajectory, made[number], lost)
-            setting.asked[arm] = answers.asked
+    made: dict[int, list[Decision]] = {}
 
-
-def _acting(answers: Answers, decider: Decider, seed: int, made: Mapping[int, list[Decision]]) -> Act:
     def act(states: Mapping[int, Trajectory]) -> Mapping[int, Action | Lost | None]:
-        seeds = [seed_of(f"{seed}/{number}/{len(state.turns)}") for number, state in states.items()]
+        seeds = [seed_of(f"{setting.seed}/{number}/{len(state.turns)}") for number, state in states.items()]
         asked = [Situation(state) for state in states.values()]
         actions: dict[int, Action | Lost | None] = {}
         for number, answer in zip(states, answers(asked, seeds=seeds, at_once=decider.at_once), strict=True):
@@ -115,7 +95,17 @@ def _acting(answers: Answers, decider: Decider, seed: int, made: Mapping[int, li
             actions[number] = Lost(one.failure, "the policy's server gave no answer") if one.failure else one.action
         return actions
 
-    return act
+    with answers:
+        for start in range(0, len(setting.rows), setting.at_once):
+            tasks = list(enumerate(setting.rows[start : start + setting.at_once], start))
+            made.update((number, []) for number, _ in tasks)
+            played = rounds(setting.world, tasks, act, max_turns=setting.max_turns, host=setting.host)
+            check_success(setting.world, played)
+            for (number, row), one in zip(tasks, played, strict=True):
+                lost = failure_of(one)
+                trajectory = None if lost or isinstance(one, Lost) else one
+                yield Played(arm, number, f"{number}: {task_of(row)}", trajectory, made.pop(number), lost)
+            setting.asked[arm] = answers.asked
 
 
 def turns_left(world: World, max_turns: int, host: rollout.Host = "trl") -> Callable[[Trajectory], int | None]:
@@ -198,12 +188,11 @@ def evaluate(
             measures.append(Measure(*of, note="of a decision"))
     for arm in sums if PLAIN in sums else ():
         if arm != PLAIN:
-            compared = differences(_only(sums[arm], ("success", "reward", "turns")), sums[PLAIN], seed=seed)
-            measures += [replace(one, by="against plain", group=arm) for one in compared]
+            names = ("success", "reward", "turns")
+            measures += _compared(sums[arm], sums[PLAIN], names, "against plain", arm, seed)
     for arm in (MAJORITY, BEST, COIN) if AHEAD in sums else ():
         if arm in sums:
-            compared = differences(_only(sums[AHEAD], ("success", "reward")), sums[arm], seed=seed)
-            measures += [replace(one, by="look-ahead against", group=arm) for one in compared]
+            measures += _compared(sums[AHEAD], sums[arm], ("success", "reward"), "look-ahead against", arm, seed)
     for arm in (AHEAD, ORACLE):
         if arm in played:
             measures += calibration(played[arm], arm, seed=seed)
@@ -232,22 +221,19 @@ def _sums(episodes: Sequence[Played]) -> Sums:
     sums = Sums()
     for one in episodes:
         if one.trajectory is None:
-            sums.add(Key("success", _UNIT["success"]), one.task, count=0.0, failed=1.0)
+            sums.add(Key("success"), one.task, count=0.0, failed=1.0)
             continue
-        values: dict[str, float | None] = {
-            "success": float(bool(one.trajectory.success)),
-            "reward": one.trajectory.reward,
-            "turns": len(one.trajectory.turns),
-            "tokens": one.tokens,
-        }
-        for name, value in values.items():
-            if value is not None:
-                sums.add(Key(name, _UNIT[name]), one.task, value)
+        sums.add(Key("success"), one.task, float(bool(one.trajectory.success)))
+        if one.trajectory.reward is not None:
+            sums.add(Key("reward", "score"), one.task, one.trajectory.reward)
+        sums.add(Key("turns", "count"), one.task, len(one.trajectory.turns))
+        sums.add(Key("tokens", "count"), one.task, one.tokens)
     return sums
 
 
-def _only(sums: Sums, names: Sequence[str]) -> Sums:
-    return Sums({key: tasks for key, tasks in sums.of.items() if key.name in names})
+def _compared(sums: Sums, others: Sums, names: Sequence[str], by: str, group: str, seed: int) -> list[Measure]:
+    chosen = Sums({key: tasks for key, tasks in sums.of.items() if key.name in names})
+    return [replace(one, by=by, group=group) for one in differences(chosen, others, seed=seed)]
 
 
 def calibration(episodes: Sequence[Played], arm: str, *, seed: int = 0) -> list[Measure]:
@@ -256,6 +242,7 @@ def calibration(episodes: Sequence[Played], arm: str, *, seed: int = 0) -> list[
     `imagines_success`: decisions in which some episode was imagined to be won. Over decisions with a score: `imagined` (the
     forecast: the share of the chosen action's episodes that were), `came` (the episode was won), `optimism` (their difference),
     `brier` (the mean squared one), and `came` by the bin of the forecast. `next_observation`: the imagined observation followed.
+    Imagined episodes go on without looking ahead and real ones with it, so even a perfect world model may imagine too little.
     """
     sums, bins = Sums(), Sums()
     for episode in episodes:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from wm_plugin.client.answers import Answer, Answers, Model
 from wm_plugin.client.predict import seed_of
@@ -37,24 +37,15 @@ from wm_plugin.rewards.extract import extract
 from wm_plugin.tokens.message import Message
 from wm_plugin.untrusted import encodable
 
-VERSION = 1  # of the folder's layout
+VERSION = 2  # of the folder's layout
 _TRANSIENT = ("timeout", "connection", "rate limit", "server error")  # failures that say nothing about a prompt
 _MOST_FAILED = 0.05  # share of a round's predictions that may fail so; `ServerPredictor` allows as many
 _MOST_LOST = 0.5  # share of proposals, and of predictions with the template at the start, that may fail in any way
 _CONTEXT = 4_000  # characters before an action, in a row
 
 
-class Wrong(BaseModel):
-    """One of a candidate's worst predictions: the transition's place in the search, and the text or why there is none."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    place: int = Field(ge=0)
-    predicted: str
-
-
 class Candidate(BaseModel):
-    """A template in a style, and its scores on the search's transitions. Refused ones have no scores."""
+    """A template in a style, and its predictions of transitions. Refused ones have none."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -65,10 +56,10 @@ class Candidate(BaseModel):
     # why the proposer's answer was no template: the kind, and the words that the proposer is told
     refused: str = ""
     reason: str = ""
+    predictions: list[str] = []  # "" or the whole output if there is none
     # None if there is no prediction or no score, for the reason in `failures`, which else is ""
     scores: list[float | None] = []
     failures: list[str] = []
-    worst: list[Wrong] = []
 
     @property
     def score(self) -> float:
@@ -84,14 +75,6 @@ class Held(NamedTuple):
 
     search: Sequence[Transition]
     test: Sequence[Transition]
-
-
-class _Trial(NamedTuple):
-    """A template on transitions: predictions ("" or the whole output if there is none), and scores or why there are none."""
-
-    predictions: Sequence[str]
-    scores: Sequence[float | None]
-    failures: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -220,7 +203,7 @@ class Search:
         best = [one for one in (self._best(style, history) for style in self.styles) if one is not None]
         best.sort(key=lambda one: -one.score)  # equal ones stay in the styles' order
         named = {one.style: one for one in [start, *best]}
-        trials = self._try(list(named.values()), self.held.test)
+        trials = self._tried(list(named.values()), self.held.test)
         tested = dict(zip(named, trials, strict=True))
         candidates = [one for made in history for one in made]
         refused = Counter(f"proposal: {one.refused}" for one in candidates if one.refused)
@@ -239,15 +222,16 @@ class Search:
 
     def _round(self, number: int, history: Sequence[Sequence[Candidate]]) -> list[Candidate]:
         if number == 0:
-            made = self._scored([Candidate(style=START, round=0, system=self.variant.system, user=self.variant.user)])
+            start = Candidate(style=START, round=0, system=self.variant.system, user=self.variant.user)
+            made = self._tried([start], self.held.search)
             _check_failed("the world model", made[0].failures, KINDS, _MOST_LOST)
             return made
         questions = [self._question(style, number, history) for style in self.styles]
         answers = self.proposer(questions, seed=seed_of(f"{self.seed}/round/{number}"))
         _check_failed("the proposer", [answer.failure for answer in answers], KINDS, _MOST_LOST)
         made = [self._proposed(style, number, answer) for style, answer in zip(self.styles, answers, strict=True)]
-        scored = iter(self._scored([one for one in made if not one.refused]))
-        return [one if one.refused else next(scored) for one in made]
+        tried = iter(self._tried([one for one in made if not one.refused], self.held.search))
+        return [one if one.refused else next(tried) for one in made]
 
     def _question(self, style: str, number: int, history: Sequence[Sequence[Candidate]]) -> list[Message]:
         present = self._best(style, history) or history[0][0]
@@ -257,12 +241,17 @@ class Search:
             for one in made
             if one.style == style or one.round == 0
         ]
-        examples = []
-        for wrong in present.worst:
-            transition = self.held.search[wrong.place]
-            columns = reward_columns(transition)
-            observed = truth(transition, self.start)
-            examples.append(Example(columns["context"], columns["action"], observed, wrong.predicted))
+        texts, examples = [truth(one, self.start) for one in self.held.search], []
+        rows = zip(texts, present.predictions, present.scores, present.failures, strict=True)
+        worst = [
+            (value or 0.0, row)
+            for row, (text, said, value, why) in enumerate(rows)
+            if why or said.strip() != text.strip()
+        ]
+        for _, row in sorted(worst)[: self.examples]:
+            columns = reward_columns(self.held.search[row])
+            predicted = present.predictions[row] or f"(none: {present.failures[row]})"
+            examples.append(Example(columns["context"], columns["action"], texts[row], predicted))
         template, told = Variant(system=present.system, user=present.user), self.styles[style]
         return question(self.start, self.variant, told, template, examples, attempts, number=number)
 
@@ -280,23 +269,7 @@ class Search:
         usable = [one for made in history for one in made if one.style == style and not one.refused]
         return max(usable, key=lambda one: one.score, default=None)
 
-    def _scored(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """Score the candidates on the search's transitions."""
-        made, truths = [], [truth(one, self.start).strip() for one in self.held.search]
-        for candidate, trial in zip(candidates, self._try(candidates, self.held.search), strict=True):
-            wrong = [
-                row for row, text in enumerate(truths) if trial.failures[row] or trial.predictions[row].strip() != text
-            ]
-            wrong.sort(key=lambda row: (trial.scores[row] or 0.0, row))
-            worst = [
-                Wrong(place=row, predicted=encodable(trial.predictions[row]) or f"(none: {trial.failures[row]})")
-                for row in wrong[: self.examples]
-            ]
-            own = {"scores": list(trial.scores), "failures": list(trial.failures), "worst": worst}
-            made.append(candidate.model_copy(update=own))
-        return made
-
-    def _try(self, candidates: Sequence[Candidate], transitions: Sequence[Transition]) -> list[_Trial]:
+    def _tried(self, candidates: Sequence[Candidate], transitions: Sequence[Transition]) -> list[Candidate]:
         """Predict the transitions with each of the templates, and compare."""
         families = [self._with({one.style: one}, {}) for one in candidates]
         how: dict[str, Any] = {"thinking": self.thinking, "world_context": self.world_context}
@@ -307,25 +280,22 @@ class Search:
         ]
         answers = self.world(conversations, seed=self.seed)
         _check_failed("the world model", [answer.failure for answer in answers], _TRANSIENT, _MOST_FAILED)
-        count = len(transitions)
-        return [
-            self._trial(family, transitions, answers[place * count : (place + 1) * count])
-            for place, family in enumerate(families)
-        ]
-
-    def _trial(self, family: Prompts, transitions: Sequence[Transition], answers: Sequence[Answer]) -> _Trial:
-        outputs = [[] if answer.trouble else [answer.text] for answer in answers]
-        scored = score(zip(transitions, outputs, strict=True), self.reward, family)
-        values = [
-            next((one for one in scores if one is not None and math.isfinite(one)), None) for _, _, scores in scored
-        ]
-        predictions, failures = [], []
-        for answer, value in zip(answers, values, strict=True):
-            text = extract(answer.text, family.tag).prediction
-            predictions.append(answer.text if text is None else text)
-            missing = "" if value is not None else "no prediction" if text is None else "no score"
-            failures.append(answer.trouble or missing)
-        return _Trial(predictions, values, failures)
+        tried = []
+        for place, (candidate, family) in enumerate(zip(candidates, families, strict=True)):
+            own = answers[place * len(transitions) : (place + 1) * len(transitions)]
+            outputs = [[] if answer.trouble else [answer.text] for answer in own]
+            scored = score(zip(transitions, outputs, strict=True), self.reward, family)
+            predictions, scores, failures = [], [], []
+            for answer, (_, _, given) in zip(own, scored, strict=True):
+                value = next((one for one in given if one is not None and math.isfinite(one)), None)
+                text = extract(answer.text, family.tag).prediction
+                predictions.append(encodable(answer.text if text is None else text))
+                scores.append(value)
+                missing = "" if value is not None else "no prediction" if text is None else "no score"
+                failures.append(answer.trouble or missing)
+            own_fields = {"predictions": predictions, "scores": scores, "failures": failures}
+            tried.append(candidate.model_copy(update=own_fields))
+        return tried
 
     def _family(self, best: Sequence[Candidate]) -> Prompts:
         """Make the family of the best templates: the best one is for RL, the next for CPT and all others for SFT."""
@@ -339,7 +309,7 @@ class Search:
         return Prompts(**{**self.start.model_dump(), "variants": variants, "stages": stages})
 
     def _measures(
-        self, candidates: Sequence[Candidate], best: Sequence[Candidate], tested: Mapping[str, _Trial]
+        self, candidates: Sequence[Candidate], best: Sequence[Candidate], tested: Mapping[str, Candidate]
     ) -> list[Measure]:
         """Measure a search, with intervals over trajectories.
 
@@ -378,7 +348,7 @@ class Search:
             made.append(Measure("refused", sum(refused), "count", len(refused), "style", style))
         return made
 
-    def _rows(self, style: str, trial: _Trial) -> Iterator[dict[str, Any]]:
+    def _rows(self, style: str, trial: Candidate) -> Iterator[dict[str, Any]]:
         for place, transition in enumerate(self.held.test):
             columns, value = reward_columns(transition), trial.scores[place]
             yield {

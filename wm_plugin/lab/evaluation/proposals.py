@@ -14,9 +14,9 @@ from string import Template
 
 from wm_plugin.data.prompts.file import PLACEHOLDERS, Prompts, Variant
 from wm_plugin.errors import UserError, shown
-from wm_plugin.lab.evaluation.yaml_file import read_yaml
 from wm_plugin.rewards.delimit import fenced, neutral, shortened
 from wm_plugin.rewards.extract import extract
+from wm_plugin.runtime.texts import read_yaml
 from wm_plugin.tokens.message import Message
 
 START = "start"  # the name of the template that a search starts from, beside those of styles
@@ -65,7 +65,7 @@ def load_styles(path: str | Path | None = None) -> dict[str, str]:
         UserError: the file cannot be read, or a style cannot be used.
     """
     where = path or "styles"
-    styles = read_yaml(path, "styles.yaml")
+    styles = read_yaml(Path(path or Path(__file__).with_name("styles.yaml")))
     if not isinstance(styles, dict) or len(styles) < LEAST:
         raise UserError(f"{where}: write {LEAST} or more styles, as NAME: WHAT THE PROPOSER IS TOLD")
     for name, told in styles.items():

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
-from string import Formatter
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
@@ -21,6 +20,7 @@ from wm_plugin.errors import UserError
 from wm_plugin.lab.evaluation.bench_rows import Row
 from wm_plugin.lab.evaluation.published_replies import Verdict, prediction, verdict
 from wm_plugin.rewards.rubric import DIMENSIONS
+from wm_plugin.runtime.texts import read_text
 from wm_plugin.tokens.message import Message
 
 TEMPERATURE, MAX_TOKENS, TRIES = 0.6, 32_768, 3  # of the published evaluator, for models and judges
@@ -108,18 +108,12 @@ def read(folder: str | Path) -> Published:
     if _FALLBACK not in domains:
         raise _unknown(path, f"{_DOMAINS} has no {_FALLBACK!r}")
     for domain in domains.values():
-        domain.prompt = _text(root / domain.prompt)
-    for _, name, layout, conversion in _fields(path, template):
-        if name is not None and (name not in _PARTS or layout or conversion):
-            raise _unknown(path, f"{_TEMPLATE} cannot be filled in: {{{name}}}")
-    return Published(domains, template, _parts(root / _EVALUATOR))
-
-
-def _fields(path: Path, template: str) -> list[tuple[str, str | None, str | None, str | None]]:
+        domain.prompt = read_text(root / domain.prompt)
     try:
-        return list(Formatter().parse(template))
-    except ValueError as error:
+        template.format(**dict.fromkeys(_PARTS, ""))
+    except (KeyError, IndexError, ValueError) as error:
         raise _unknown(path, f"{_TEMPLATE} cannot be filled in: {error}") from None
+    return Published(domains, template, _parts(root / _EVALUATOR))
 
 
 def _parts(path: Path) -> dict[str, str]:
@@ -153,21 +147,11 @@ def _joined(path: Path, node: ast.JoinedStr) -> str:
 
 
 def _tree(path: Path) -> ast.Module:
+    text = read_text(path)
     try:
-        return ast.parse(_text(path))
-    except (SyntaxError, ValueError) as error:
-        if isinstance(error, UserError):
-            raise
+        return ast.parse(text)
+    except (SyntaxError, ValueError):
         raise UserError(f"{path}: no Python that can be read") from None
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise UserError(f"{path}: not UTF-8") from None
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}); name a whole checkout of the benchmark") from None
 
 
 def _unknown(path: Path, reason: str) -> UserError:

@@ -27,7 +27,7 @@ def check_file(path: Path) -> None:
 
 
 def read_rows(path: Path) -> Iterator[Row]:
-    """The checked rollouts of a .jsonl or .parquet file.
+    """Yield the checked rollouts of a .jsonl or .parquet file.
 
     Raises:
         UserError: the file cannot be read or is empty, or a row is not a rollout.
@@ -50,13 +50,13 @@ def read_rows(path: Path) -> Iterator[Row]:
 
 
 def first(rows: Iterator[Row], limit: int) -> tuple[list[Row], bool]:
-    """The first `limit` rows (0: all), and whether there are more."""
+    """Return the first `limit` rows (0: all), and whether there are more."""
     chosen = list(islice(rows, limit or None))
     return chosen, bool(limit) and next(rows, None) is not None
 
 
 def inspect_row(inspector: Any, row: dict[str, Any]) -> Any:
-    """The `Inspection` of a row from `read_rows`."""
+    """Return the `Inspection` of a row from `read_rows`."""
     if "completion_ids" in row:
         return inspector.spans(row["completion_ids"], row["spans"], row.get("prompt_ids", ()))
     if "messages" in row:
@@ -67,30 +67,19 @@ def inspect_row(inspector: Any, row: dict[str, Any]) -> Any:
 
 
 def lacks_schemas(row: dict[str, Any]) -> bool:
-    """Whether a row's prompt is made here, of messages that call tools, without their schemas."""
+    """Return whether a row's prompt is made here, of messages that call tools, without their schemas."""
     messages = row.get("messages") or row.get("completion") or []
     return "completion_ids" not in row and not row.get("tools") and any(one.get("tool_calls") for one in messages)
 
 
 def example() -> Row:
-    """An episode of the demo's grid world, played by its expert."""
-    import random
-
-    from wm_plugin.worlds.grid import expert, make_boards, walk
-
-    rng = random.Random(0)
-    episode = max((walk(board, expert(rng)) for board in make_boards(8, seed=7)), key=len)
-    completion: list[dict[str, Any]] = []
-    for action, observation in zip(episode[1::2], episode[2::2], strict=True):
-        call = {"type": "function", "function": {"name": "move", "arguments": {"direction": action}}}
-        completion.append({"role": "assistant", "content": "", "tool_calls": [call]})
-        completion.append({"role": "tool", "name": "move", "content": observation})
-    completion.append({"role": "assistant", "content": ""})
-    return "example", {"prompt": [{"role": "user", "content": episode[0]}], "completion": completion}
+    """Return an episode of the demo's grid world, played by its expert."""
+    ((_, row),) = read_rows(Path(__file__).with_name("example.jsonl"))
+    return "example", row
 
 
 def example_tokenizer() -> Any:
-    """The demo's tokenizer, one token a character."""
+    """Return the demo's tokenizer, one token a character."""
     try:
         from wm_plugin.lab.tiny.policy import make_tokenizer
     except ModuleNotFoundError as error:
@@ -124,7 +113,7 @@ def _parquet(path: Path) -> Iterator[Row]:
 
 
 def _from_trajectory(row: Any, where: str) -> Any:
-    """A trajectory of `wm env` or `wm data`, of JSONL or of parquet, as chat messages; any other row as it is."""
+    """Turn a trajectory of `wm env` or `wm data` into chat messages; leave any other row as it is."""
     if not isinstance(row, dict) or row.keys() & {"messages", "prompt", "completion_ids"}:
         return row
     if not {"turns", "context"} <= row.keys() and "trajectory" not in row:
@@ -155,7 +144,7 @@ def _from_trajectory(row: Any, where: str) -> Any:
 
 
 def _problem(row: Any) -> str | None:
-    """What is wrong with a row, and how to mend it."""
+    """Say what is wrong with a row, and how to mend it."""
     if not isinstance(row, dict):
         return f"{type(row).__name__} instead of an object; {_FORMS}"
     if "completion_ids" in row:

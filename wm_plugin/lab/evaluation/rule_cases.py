@@ -4,13 +4,13 @@ Each asks for the form of the real observation besides what the case is about, a
 the prompt, says the same of everything or echoes an earlier text (`rule_form`): that simulates nothing.
 """
 
-import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from wm_plugin.data.draws import whole_number
 from wm_plugin.data.schema import Action
 from wm_plugin.lab.evaluation.rule_commands import Command, commands_of, texts_of
 from wm_plugin.lab.evaluation.rule_form import WORD, first_line, fixed, form, top_keys, unsimulated
@@ -68,7 +68,7 @@ def _observed(session: Session) -> Iterator[_Seen]:
 def _controllability(session: Session, seen: Sequence[_Seen], seed: int) -> Iterator[Case]:
     """Yield one case of each kind, of turns that a hash of the seed picks."""
     turns = [one for one in seen if one.turn in session.turns and one.text.strip() and error_kind(one.text) is None]
-    turns.sort(key=lambda one: _hash(seed, session.name, one.turn))
+    turns.sort(key=lambda one: whole_number(repr((seed, session.name, one.turn))))
     if failure := next(filter(None, (_failure(session, one, seed) for one in turns)), None):
         yield failure
     always = set.intersection(*(set(WORD.findall(one.text)) for one in turns)) if len(turns) > 1 else set()
@@ -82,7 +82,7 @@ def _controllability(session: Session, seen: Sequence[_Seen], seed: int) -> Iter
 def _failure(session: Session, one: _Seen, seed: int) -> Case | None:
     """Let the action fail: the observation keeps its keys or its first line; None if it has no such form."""
     text = one.text
-    code = f"E{1000 + _hash(seed, session.name, one.turn, 'code') % 9000}"
+    code = f"E{1000 + whole_number(repr((seed, session.name, one.turn, 'code'))) % 9000}"
     message, value = f"the operation failed with the code {code}", parse_json(text)
     lines = [line.rstrip() for line in text.splitlines() if line.strip()]
     if isinstance(value, dict):
@@ -226,8 +226,22 @@ def _reads(session: Session, one: _Seen, command: Command, state: _State) -> Ite
     ]
     broken = [_put(text, value, changed(value)) for value in expected]
     copies = _unsimulated(session, one.turn, expected, wrote)  # to show what was written, and no more, is right
-    wrong = (*broken, *(copy for copy in copies if copy.strip() != text.strip()))
+    wrong = [*broken, *(copy for copy in copies if copy.strip() != text.strip())]
     yield _case(session, one, "consistency", kind, rules, text, wrong)
+
+
+def _case(
+    session: Session,
+    one: _Seen,
+    axis: str,
+    kind: str,
+    rules: Sequence[Any],
+    right: str,
+    wrong: Iterable[str],
+    told: str = "",
+) -> Case:
+    question = session.ask(one.turn, told)
+    return Case(session, one.turn, axis, kind, question, rules, one.text, right, tuple(wrong))
 
 
 # Texts
@@ -267,32 +281,3 @@ def _put(text: str, value: str, other: str) -> str:
             end = stop
         place = text.find(value, stop)
     return "".join([*pieces, text[end:]])
-
-
-def _hash(*parts: Any) -> int:
-    return int.from_bytes(hashlib.sha256(repr(parts).encode(errors="replace")).digest()[:8], "big")
-
-
-def _case(
-    session: Session,
-    one: _Seen,
-    axis: str,
-    kind: str,
-    rules: Sequence[Any],
-    right: str,
-    wrong: tuple[str, ...],
-    instruction: str = "",
-) -> Case:
-    return Case(
-        session=session.name,
-        domain=session.domain,
-        axis=axis,
-        kind=kind,
-        turn=one.turn,
-        conversation=session.ask(one.turn, instruction),
-        verifier={"all": list(rules)},
-        real=one.text,
-        right=(right,),
-        wrong=wrong,
-        read=session.read,
-    )

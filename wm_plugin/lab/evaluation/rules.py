@@ -13,7 +13,7 @@ the cases here are our own, and figures are not the paper's.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
@@ -26,7 +26,6 @@ from wm_plugin.data.transitions import identity, transition
 from wm_plugin.errors import UserError
 from wm_plugin.lab.evaluation.bench import Judge, Table, macro, rubric_scores
 from wm_plugin.lab.evaluation.bench_rows import Row, domain_of
-from wm_plugin.lab.evaluation.measures import Measure
 from wm_plugin.rewards.extract import extract
 from wm_plugin.rewards.rules import RuleReward
 from wm_plugin.rewards.verdict import is_forged
@@ -52,29 +51,27 @@ class Session:
 
 @dataclass(frozen=True)
 class Case:
-    """A check of one prediction."""
+    """A check of one prediction. Cases of one session are not independent."""
 
-    session: str  # its name; cases of one session are not independent
-    domain: str
+    session: Session
+    turn: int  # from 0
     axis: str
     kind: str  # what the case is, such as "file"
-    turn: int  # from 0
     conversation: list[Message]  # the question to the model
-    verifier: Any  # rules, as in `rewards.rules`
+    rules: Sequence[Any]  # all of which a prediction must fulfil, as in `rewards.rules`
     real: str  # the real observation
-    # texts for which the verifier must hold, and must not
-    right: tuple[str, ...]
-    wrong: tuple[str, ...]
-    read: Callable[[str], str | None]  # as in `Session`
+    right: str  # a text that fulfils the rules
+    wrong: tuple[str, ...]  # texts that must not
 
     @property
     def name(self) -> str:
-        return f"{self.session}/{self.turn}/{self.kind}"
+        return f"{self.session.name}/{self.turn}/{self.kind}"
 
     def holds(self, texts: Sequence[str | None]) -> list[bool]:
-        """Return whether the verifier holds for each text."""
-        target, count = "".join(self.right[:1]), len(texts)
-        verdicts = RuleReward(malformed="count").verdicts(texts, [target] * count, verifier=[self.verifier] * count)
+        """Return whether the rules hold for each text."""
+        count = len(texts)
+        reward = RuleReward(malformed="count")
+        verdicts = reward.verdicts(texts, [self.right] * count, verifier=[{"all": list(self.rules)}] * count)
         return [bool(one) for one in verdicts]
 
 
@@ -88,9 +85,8 @@ def sessions(trajectories: Iterable[Trajectory], prompts: Prompts, *, seed: int 
         name = identity(trajectory)
 
         def ask(turn: int, instruction: str, trajectory: Trajectory = trajectory, name: str = name) -> list[Message]:
-            context = trajectory.context
-            told = "\n".join(filter(None, (context.simulation_instruction, instruction)))
-            context = context.model_copy(update={"simulation_instruction": told})
+            told = "\n".join(filter(None, (trajectory.context.simulation_instruction, instruction)))
+            context = trajectory.context.model_copy(update={"simulation_instruction": told})
             asked = trajectory.model_copy(update={"context": context})
             step = transition(asked, turn, asked.turns[turn].observations[0], name=name)
             return list(render(step, prompts, seed=seed, world_context=True).messages)
@@ -130,7 +126,7 @@ def _domain(trajectory: Trajectory) -> str:
 
 
 def validated(
-    cases: Iterable[Case],
+    cases: Sequence[Case],
     answers: Sequence[Sequence[Answer]] = (),
     label: Label | None = None,
 ) -> tuple[list[Case], Counter[str]]:
@@ -140,16 +136,14 @@ def validated(
         answers: each checking model's answers to the cases.
         label: judges predictions. One that is a case's right text, or one that was broken on purpose, needs no judge.
     """
-    kept, left = [], Counter[str]()
-    listed = list(cases)
-    disagreed = set()
+    kept, left, disagreed = [], Counter[str](), set()
     for of_model in answers:
-        predictions = [None if a.trouble else c.read(a.text) for c, a in zip(listed, of_model, strict=True)]
-        for number, text, truth in _truths(listed, predictions, label):
-            if truth is not None and listed[number].holds([text]) != [truth]:
+        predictions = [None if a.trouble else c.session.read(a.text) for c, a in zip(cases, of_model, strict=True)]
+        for number, text, truth in _truths(cases, predictions, label):
+            if truth is not None and cases[number].holds([text]) != [truth]:
                 disagreed.add(number)
-    for number, case in enumerate(listed):
-        if not case.right or not case.wrong or not all(case.holds(case.right)):
+    for number, case in enumerate(cases):
+        if case.holds([case.right]) == [False]:
             left["the real observation"] += 1
         elif any(case.holds(case.wrong)):
             left["a broken observation"] += 1
@@ -167,10 +161,10 @@ def labels_of(judge: Judge) -> Label:
         scores, _ = rubric_scores(
             judge,
             texts,
-            [case.right[0] for case in cases],
+            [case.right for case in cases],
             action=[case.conversation[-1]["content"] for case in cases],
             context=[case.conversation[:-1] for case in cases],
-            domain=[case.domain for case in cases],
+            domain=[case.session.domain for case in cases],
         )
         means = [fmean(scores[number].values()) if number in scores else None for number in range(len(cases))]
         return [None if m is None or _WRONG < m < _RIGHT else m >= _RIGHT for m in means]
@@ -185,14 +179,13 @@ def _truths(
     found: dict[int, tuple[str, bool | None]] = {}
     for number, (case, text) in enumerate(zip(cases, predictions, strict=True)):
         if text is not None:
-            right = text.strip() in {one.strip() for one in case.right}
-            wrong = text.strip() in {one.strip() for one in case.wrong}
+            right, wrong = text.strip() == case.right.strip(), text.strip() in {one.strip() for one in case.wrong}
             found[number] = (text, True if right else False if wrong else None)
     openly = [number for number, (_, truth) in found.items() if truth is None]
     if label and openly:
         labels = label([cases[number] for number in openly], [found[number][0] for number in openly])
         found |= {number: (found[number][0], truth) for number, truth in zip(openly, labels, strict=True)}
-    return [(number, text, truth) for number, (text, truth) in found.items()]
+    return [(number, *both) for number, both in found.items()]
 
 
 def score(
@@ -209,7 +202,7 @@ def score(
             if a wrong prediction passes its rule.
     """
     table = Table()
-    predictions = [None if a.trouble else case.read(a.text) for case, a in zip(cases, answers, strict=True)]
+    predictions = [None if a.trouble else case.session.read(a.text) for case, a in zip(cases, answers, strict=True)]
     passed = [case.holds([text])[0] for case, text in zip(cases, predictions, strict=True)]
     names = {"rules": passed}
     if label:
@@ -220,18 +213,17 @@ def score(
             if truth is False or is_forged(text, cases[number].real)  # a judge says nothing of a forged verdict
         }
         names["rules, judged"] = [one and number not in deceived for number, one in enumerate(passed)]
-    for number, (case, answer) in enumerate(zip(cases, answers, strict=True)):
-        prediction = predictions[number]
+    for number, (case, answer, prediction) in enumerate(zip(cases, answers, predictions, strict=True)):
         failure = answer.trouble or ("no prediction" if prediction is None else "")
         if failure:
             table.failures[f"rules: {failure}"] += 1
         row = {
             "name": case.name,
-            "domain": case.domain,
+            "domain": case.session.domain,
             "axis": case.axis,
             "context": "",
             "action": case.conversation[-1]["content"][-_SHOWN:],
-            "real": case.right[0],
+            "real": case.right,
             "predicted": None if prediction is None else prediction[:_SHOWN],
             "scores": {} if failure else {name: float(values[number]) for name, values in names.items()},
             "failure": failure,
@@ -241,22 +233,18 @@ def score(
         cells: dict[str, dict[str, list[tuple[float | None, str]]]] = {}
         for case, row in zip(cases, table.rows, strict=True):
             value = 100.0 * row["scores"][name] if row["scores"] else None
-            cells.setdefault(case.domain, {}).setdefault(case.axis, []).append((value, case.session))
-        table.measures += _shares(name, cells, seed)
+            cells.setdefault(case.session.domain, {}).setdefault(case.axis, []).append((value, case.session.name))
+        if cells:
+            table.measures.append(macro(name, [list(axes.values()) for axes in cells.values()], seed=seed))
+        domains = sorted(cells)
+        table.measures += [macro(name, [list(cells[domain].values())], "domain", domain, seed) for domain in domains]
+        table.measures += [
+            macro(name, [[cells[domain][axis]]], "axis", f"{domain}/{axis}", seed)
+            for domain in domains
+            for axis in AXES
+            if axis in cells[domain]
+        ]
     return table
-
-
-def _shares(
-    name: str, cells: Mapping[str, Mapping[str, list[tuple[float | None, str]]]], seed: int
-) -> Iterator[Measure]:
-    if cells:
-        yield macro(name, [list(axes.values()) for axes in cells.values()], seed=seed)
-    for domain in sorted(cells):
-        yield macro(name, [list(cells[domain].values())], "domain", domain, seed)
-    for domain in sorted(cells):
-        for axis in AXES:
-            if axis in cells[domain]:
-                yield macro(name, [[cells[domain][axis]]], "axis", f"{domain}/{axis}", seed)
 
 
 def add_to(

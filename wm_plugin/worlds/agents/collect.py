@@ -91,7 +91,7 @@ class Summary:
         }
 
     def _of(self, key: str) -> dict[str, int]:
-        """The sums of figures of this prefix: of `calls` under control and of those that were perturbed, or of checks."""
+        """Return the sums of figures of this prefix: of `calls` under control and of those that were perturbed, or of checks."""
         found = {name.removeprefix(f"{key}/"): n for name, n in self.figures.items() if name.startswith(f"{key}/")}
         return dict(sorted(found.items())) if key == VERIFY else found
 
@@ -140,15 +140,9 @@ def collect(
 
 
 def episodes(
-    world: World,
-    rows: Sequence[Row],
-    player: Player,
-    folder: str | Path,
-    *,
-    shard_size: int = 64,
-    watch: Any = iter,
+    world: World, rows: Sequence[Row], player: Player, folder: str | Path, *, shard_size: int = 64, watch: Any = iter
 ) -> Iterator[Trajectory | Reject]:
-    """What `collect` writes, one by one. A shard is played when its first episode is asked for, unless it is in the folder.
+    """Yield what `collect` writes. A shard is played when its first episode is asked for, unless it is in the folder.
 
     Raises:
         UserError: as `collect`; all but a damaged shard at once.

@@ -32,14 +32,14 @@ class Marks(Options):
         return bool(self.won or self.lacks)
 
     def outcome(self, text: str) -> "Outcome":
-        """What an observation says."""
+        """Return what an observation says."""
         over = bool(self.over) and text.rstrip().endswith(self.over)
         won = self.tells_success and self.won in text and not set(self.lacks).intersection(text)
         won = won and (over or not self.over)
         return Outcome(over or won, won, self._reward(text))
 
     def _reward(self, text: str) -> float:
-        """The number behind the last `reward` text; 0 where there is none."""
+        """Return the number behind the last `reward` text; 0 where there is none."""
         if not self.reward or (place := text.rfind(self.reward)) < 0:
             return 0.0
         start = place + len(self.reward)
@@ -52,7 +52,7 @@ class Marks(Options):
 
 
 def bounded(reward: float) -> float:
-    """A reward that others wrote, for arithmetic; 0 where it is NaN, infinite or beyond all measure."""
+    """Return a reward that others wrote, for arithmetic; 0 where it is NaN, infinite or beyond all measure."""
     return reward if abs(reward) <= _LARGEST else 0.0
 
 

@@ -197,7 +197,7 @@ class LocalPlayer:
 def rounds(
     world: World, tasks: Sequence[Task], act: Act, *, max_turns: int, host: rollout.Host, at_once: int = 1
 ) -> list[Trajectory | Lost]:
-    """Episodes that take their turns together, each in an environment of its own. A `Lost` action ends its episode as lost.
+    """Play episodes that take their turns together, each in an environment of its own. A `Lost` action ends its episode.
 
     Args:
         at_once: environments that move at once, each in a thread of its own for the time of a turn.
@@ -207,7 +207,7 @@ def rounds(
     actions: Mapping[int, Action | Lost | None] = dict.fromkeys(episodes)
 
     def move(number: int) -> Trajectory | None:
-        """The trajectory after the episode's action; None at its end."""
+        """Return the trajectory after the episode's action; None at its end."""
         action = actions[number]
         if isinstance(action, Lost):
             results[number] = action
@@ -231,7 +231,7 @@ def rounds(
 
 
 def read_back(line: bytes) -> Trajectory | Lost:
-    """The trajectory of `Trajectory.to_bytes`; lost if no reader would take it, as when an observation is too large."""
+    """Read `Trajectory.to_bytes`; lost if no reader would take it, as when an observation is too large."""
     try:
         return Trajectory.model_validate(loads(line))
     except ValueError as error:

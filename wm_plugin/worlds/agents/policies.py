@@ -92,7 +92,7 @@ class LocalPolicy:
         self._types_arguments = Version(transformers.__version__) >= Version("5.15.0.dev0")
 
     def __call__(self, trajectories: Sequence[Trajectory], seed: int) -> list[Action]:
-        """An action for each trajectory. The same trajectories and seed give the same actions."""
+        """Return an action for each trajectory. The same trajectories and seed give the same actions."""
         import torch
 
         prompts = [self.prompt_ids(trajectory) for trajectory in trajectories]
@@ -110,7 +110,7 @@ class LocalPolicy:
         return actions
 
     def prompt_ids(self, trajectory: Trajectory) -> list[int]:
-        """The tokens of an episode so far, to the beginning of the policy's next turn."""
+        """Return the tokens of an episode so far, to the beginning of the policy's next turn."""
         messages = chat(trajectory.context, trajectory.turns)
         for message in messages:
             for call in message.get("tool_calls", ()):  # templates write arguments themselves
@@ -127,7 +127,7 @@ class LocalPolicy:
         return ids
 
     def read(self, ids: list[int], prompt: list[int], trajectory: Trajectory) -> Action:
-        """The action that sampled tokens, their end included, say after a prompt."""
+        """Return the action that sampled tokens, their end included, say after a prompt."""
         tokenizer = self.predictor.tokenizer
         text = tokenizer.decode(ids, skip_special_tokens=True)
         typed = {"tools": list(trajectory.context.action_space)} if self._types_arguments else {}
@@ -146,7 +146,7 @@ class LocalPolicy:
 
 
 def with_mappings(messages: Sequence[Message]) -> list[Message]:
-    """Messages for templates that write the arguments of calls one by one: those of a policy that are no mapping become one."""
+    """Return messages for templates that write arguments one by one: arguments that are no mapping become one."""
 
     def mapped(call: Message) -> Message:
         arguments = call["function"]["arguments"]
@@ -160,7 +160,7 @@ def with_mappings(messages: Sequence[Message]) -> list[Message]:
 
 
 def read_action(message: dict[str, Any]) -> Action:
-    """The action of an assistant's message. The ids of calls are dropped: they differ from run to run.
+    """Return the action of an assistant's message. Ids of calls are dropped: they differ from run to run.
 
     Raises:
         RowError: its calls are no list of named calls.
@@ -172,7 +172,7 @@ def read_action(message: dict[str, Any]) -> Action:
 
 
 def split_tags(text: str) -> tuple[list[str], str]:
-    """What the tags of a text hold, and the text without them, in linear time. A tag that is not closed is none."""
+    """Return what the tags of a text hold, and the text without them, in linear time. A tag must be closed."""
     inside: list[str] = []
     outside: list[str] = []
     place = 0
@@ -184,7 +184,7 @@ def split_tags(text: str) -> tuple[list[str], str]:
 
 
 def _tagged(action: Action) -> Action:
-    """The action with its tagged texts as calls; unchanged if one of them does not parse."""
+    """Return the action with its tagged texts as calls; unchanged if one of them does not parse."""
     try:
         inside, outside = split_tags(action.text)
         calls = [{"function": loads(text)} for text in inside]

@@ -23,7 +23,7 @@ HOSTS = ("trl", "verl")
 
 
 def play(environment: Any, row: Mapping[str, Any], policy: Policy, *, max_turns: int, host: Host = "trl") -> Trajectory:
-    """One episode.
+    """Play one episode.
 
     The calls of an action run in order; each gives an observation, of the kind that the environment's class declares for its tool
     (see `protocol.observers`). A tool that does not exist, arguments that do not fit and exceptions give observations too, with
@@ -64,7 +64,7 @@ def play(environment: Any, row: Mapping[str, Any], policy: Policy, *, max_turns:
 def episode(
     environment: Any, row: Mapping[str, Any], *, max_turns: int, host: Host = "trl"
 ) -> Generator[Trajectory, Action | None, Trajectory]:
-    """`play` as a generator, for policies that act in many episodes at once.
+    """Do what `play` does as a generator, for policies that act in many episodes at once.
 
     Yields the trajectory so far, is sent the next action or None, and returns the whole trajectory.
     """
@@ -115,7 +115,7 @@ def episode(
 
 
 def replay(environment: Any, row: Mapping[str, Any], actions: Sequence[Action], *, host: Host = "trl") -> Trajectory:
-    """The episode of these actions, or of the first ones if the environment is over before the last."""
+    """Play the episode of these actions, or of the first ones if the environment is over before the last."""
 
     def next_action(trajectory: Trajectory, _: Any) -> Action | None:
         return actions[len(trajectory.turns)] if len(trajectory.turns) < len(actions) else None
@@ -124,7 +124,7 @@ def replay(environment: Any, row: Mapping[str, Any], actions: Sequence[Action], 
 
 
 def path_of(environment: Any) -> str:
-    """An environment's class as a dotted path, or the file that it is of."""
+    """Return an environment's class as a dotted path, or the file that it comes from."""
     return getattr(environment, "_wm_file", None) or f"{type(environment).__module__}:{type(environment).__qualname__}"
 
 
@@ -151,7 +151,7 @@ def _observe(
 
 
 def _counts(environment: Any) -> dict[str, int]:
-    """How many actions of the episode there were and how many were invalid, if the environment counts both."""
+    """Return how many actions of the episode there were and how many were invalid, if the environment counts both."""
     metrics = getattr(environment, "metrics", None) or {}
     names = ("actions", "invalid")
     return {name: int(metrics[name]) for name in names} if all(name in metrics for name in names) else {}

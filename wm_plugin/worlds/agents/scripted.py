@@ -12,12 +12,12 @@ DIRECTIONS = "UDLR"
 
 
 def call(name: str, **arguments: Any) -> Action:
-    """An action of one tool call."""
+    """Return an action of one tool call."""
     return Action(calls=(Call(name=name, arguments=arguments),))
 
 
 def scripted(choose: Chooser) -> Policy:
-    """An environment's expert or wanderer, such as `maze.expert()` or `grid.wanderer(rng)`, as a policy of `agents.play`."""
+    """Return an expert or wanderer, such as `maze.expert()` or `grid.wanderer(rng)`, as a policy of `agents.play`."""
 
     def act(_: Trajectory, environment: Any) -> Action | None:
         tool_call = choose(environment)
@@ -27,7 +27,7 @@ def scripted(choose: Chooser) -> Policy:
 
 
 def directions(rng: random.Random) -> Callable[[Trajectory, Any, int], Sequence[Action]]:
-    """Proposes `count` different moves in the grid or the maze, drawn uniformly, for `alternatives.iwm`."""
+    """Propose `count` different moves in the grid or the maze, drawn uniformly, for `alternatives.iwm`."""
     return lambda _, _environment, count: [
         call("move", direction=direction) for direction in rng.sample(DIRECTIONS, min(count, len(DIRECTIONS)))
     ]

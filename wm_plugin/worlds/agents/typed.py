@@ -14,7 +14,7 @@ HELP = "help shows this, expert takes the expert's next action, quit ends."
 
 
 def parse(line: str, tools: Tools) -> tuple[str, dict[str, Any]]:
-    """The tool call that a line means: a tool's name and its arguments.
+    """Return the tool call that a line means: a tool's name and its arguments.
 
     Raises:
         UserError: there is no such tool, or it takes other arguments.
@@ -45,7 +45,7 @@ def parse(line: str, tools: Tools) -> tuple[str, dict[str, Any]]:
 
 
 def _value(text: str, tool: Callable[..., Any], parameter: str) -> Any:
-    """The JSON value of a text if the parameter's type is not text; the text itself if it is no JSON."""
+    """Return the JSON value of a text if the parameter's type is not text; the text itself if it is no JSON."""
     if inspect.signature(tool).parameters[parameter].annotation in (str, "str"):
         return text
     try:
@@ -55,13 +55,13 @@ def _value(text: str, tool: Callable[..., Any], parameter: str) -> Any:
 
 
 def arguments_of(tool: Callable[..., Any]) -> str:
-    """What a tool's docstring says of its arguments, on one line; empty if it says nothing."""
+    """Return what a tool's docstring says of its arguments, on one line; empty if it says nothing."""
     section = (inspect.getdoc(tool) or "").partition("Args:\n")[2]
     return " ".join(re.split(r"\n(?=\S)", section, maxsplit=1)[0].split())
 
 
 def overview(tools: Tools) -> str:
-    """The tools with their arguments, a line each."""
+    """List the tools with their arguments, a line each."""
     lines = []
     for name, tool in tools.items():
         line = " ".join([name, *inspect.signature(tool).parameters])
@@ -70,7 +70,7 @@ def overview(tools: Tools) -> str:
 
 
 def _how(tools: Tools) -> str:
-    """How to write arguments; empty if there are none."""
+    """Say how to write arguments; empty if there are none."""
     parameters = [name for tool in tools.values() for name in inspect.signature(tool).parameters]
     if not parameters:
         return ""
@@ -80,7 +80,7 @@ def _how(tools: Tools) -> str:
 
 
 def explained(tools: Tools, first: str = HELP) -> str:
-    """The tools with their arguments and what their docstrings say.
+    """List the tools with their arguments and what their docstrings say.
 
     Args:
         first: a line before them.

@@ -10,13 +10,12 @@ from typing import Any
 
 from wm_plugin.errors import UserError
 from wm_plugin.rewards.rule_places import TooMuchError, Work, regex, searched
-from wm_plugin.worlds.deepdive.quiz import LEVELS, about, drawn_from, is_right
-from wm_plugin.worlds.deepdive.web import Page, web_of
+from wm_plugin.worlds.deepdive.web import LEVELS, Page, about, drawn_from, is_right, web_of
 from wm_plugin.worlds.kit.counted import unfit
 from wm_plugin.worlds.kit.protocol import Chooser, ToolCall, script
 from wm_plugin.worlds.kit.reading import MAX_ARGUMENT, ReadingEnvironment, check_answer, cut, drawn
 from wm_plugin.worlds.kit.rows import KINDS, SPLITS, Rows, check_level, row_texts, rows_of, split_of, turn_limit
-from wm_plugin.worlds.specs import SPECS
+from wm_plugin.worlds.specs import SPECS, described_as
 
 __all__ = ["INSTRUCTION", "LEVELS", "SPLITS", "DeepdiveEnvironment", "dataset_rows", "expert", "wanderer"]
 
@@ -26,6 +25,7 @@ TRAIN, UNSEEN = "1", "2"  # the webs of the splits
 INSTRUCTION = SPECS["deepdive"].instruction
 
 
+@described_as("deepdive")
 class DeepdiveEnvironment(ReadingEnvironment):
     """One episode: a question about a web."""
 
@@ -55,14 +55,6 @@ class DeepdiveEnvironment(ReadingEnvironment):
         return f"The web has {len(self._web.pages)} pages."
 
     def search_web(self, queries: list[str]) -> str:
-        """Search the web.
-
-        Args:
-            queries: What to search for: a list of at most 5 queries.
-
-        Returns:
-            The results of each query, in the order of the queries: title, address and a line of the page.
-        """
         self._take_turn()
         if problem := _unfit_list(queries, "queries", MAX_QUERIES):
             return self._refuse(problem)
@@ -74,16 +66,6 @@ class DeepdiveEnvironment(ReadingEnvironment):
         return self._results("search_web", queries, found)
 
     def scan_page(self, url: str, patterns: list[str] | None = None) -> str:
-        """Load a page and describe it: title and size, and the lines that match regular expressions.
-
-        Args:
-            url: The address of a page.
-            patterns: Regular expressions, in any case, at most 5; a line that matches one of them is shown. None for the
-                description alone.
-
-        Returns:
-            Title and size of the page, and the numbered lines that match.
-        """
         self._take_turn()
         page = self._page(url)
         if isinstance(page, str):
@@ -103,29 +85,12 @@ class DeepdiveEnvironment(ReadingEnvironment):
         return self._hits(size, page.lines, hits, page.url, *(patterns or []))
 
     def open_lines(self, url: str, lines: str = "") -> str:
-        """Load a page and show it, or some of its lines.
-
-        Args:
-            url: The address of a page.
-            lines: The first and the last line, e.g. "40-80"; empty for the whole page. At most 60 lines are shown.
-
-        Returns:
-            The numbered lines.
-        """
         if refusal := self._take_turn(MAX_ARGUMENT, lines=lines):
             return refusal
         page = self._page(url)
         return self._refuse(page) if isinstance(page, str) else self._open(page.url, page.lines, lines)
 
     def finish(self, answer: str) -> str:
-        """Give the final answer. This ends the task.
-
-        Args:
-            answer: The answer alone.
-
-        Returns:
-            Whether the answer is right.
-        """
         if refusal := self._take_turn(MAX_ARGUMENT, answer=answer):
             return refusal
         return self._finish(is_right(answer, self._answer, self._unit))

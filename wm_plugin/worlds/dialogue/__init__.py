@@ -20,7 +20,7 @@ from wm_plugin.worlds.kit.counted import CountedEnvironment, one_line
 from wm_plugin.worlds.kit.customer import NAMELESS
 from wm_plugin.worlds.kit.rows import Rows, check_level, draws, row_number, row_texts, rows_of, turn_limit
 from wm_plugin.worlds.kit.sqlite_guard import cell
-from wm_plugin.worlds.specs import SPECS
+from wm_plugin.worlds.specs import SPECS, described_as
 
 __all__ = ["INSTRUCTION", "LEVELS", "DialogueEnvironment", "dataset_rows", "expert", "wanderer"]
 
@@ -31,6 +31,7 @@ CALLER = "The customer: "
 INSTRUCTION = SPECS["dialogue"].instruction
 
 
+@described_as("dialogue")
 class DialogueEnvironment(CountedEnvironment):
     """One episode: at most `max_turns` tool calls; reward 1 for a case that is handled as the policy says.
 
@@ -39,7 +40,6 @@ class DialogueEnvironment(CountedEnvironment):
 
     observer: ClassVar = {"message_user": "user"}
     refusals = ("Error: ",)
-    irreversible = ("cancel_order", "change_address", "exchange_item", "refund_item", "finish")
     _last_line = "No calls are left. The episode is over."
     _case: Case | None = None
     _user: User | None = None
@@ -87,14 +87,6 @@ class DialogueEnvironment(CountedEnvironment):
         return f"Today is {self._case.today}.\n{CALLER}{opening}"
 
     def message_user(self, text: str) -> str:
-        """Say something to the customer and hear the answer.
-
-        Args:
-            text: What to say, in plain sentences.
-
-        Returns:
-            The customer's answer.
-        """
         [message] = self._start_action([text], MAX_MESSAGE)
         if not message or self._user is None:
             return self._answer("Error: there is nothing to say, or too much.", False, "message_user")
@@ -108,14 +100,6 @@ class DialogueEnvironment(CountedEnvironment):
         return self._answer(CALLER + reply, True, "message_user", message)
 
     def find_customer(self, email: str) -> str:
-        """Look up a customer.
-
-        Args:
-            email: The customer's email.
-
-        Returns:
-            Name, email, postcode and order numbers.
-        """
         [address] = self._start_action([email])
         query = "SELECT id, name, email, postcode FROM customers WHERE email = ? COLLATE NOCASE"
         customer = self._database.execute(query, (address,)).fetchone()
@@ -127,14 +111,6 @@ class DialogueEnvironment(CountedEnvironment):
         return self._answer(text, True, "find_customer", address)
 
     def get_order(self, order_id: str) -> str:
-        """Look up an order.
-
-        Args:
-            order_id: The order's number.
-
-        Returns:
-            Its status, address and items with their prices.
-        """
         [text_number] = self._start_action([order_id])
         number = _number(text_number)
         query = "SELECT status, delivered_on, address FROM orders WHERE id = ?"
@@ -155,14 +131,6 @@ class DialogueEnvironment(CountedEnvironment):
         return self._answer(text, True, "get_order", str(number))
 
     def find_products(self, kind: str) -> str:
-        """List the products of a kind.
-
-        Args:
-            kind: One of shrub, climber, herb, bulb, pot and tool.
-
-        Returns:
-            Each product's name, price and stock.
-        """
         [name_of_kind] = self._start_action([kind])
         query = "SELECT name, price, stock FROM products WHERE kind = ? COLLATE NOCASE ORDER BY id"
         found = self._database.execute(query, (name_of_kind,))
@@ -172,59 +140,18 @@ class DialogueEnvironment(CountedEnvironment):
         return self._answer("\n".join(lines), True, "find_products", name_of_kind.lower())
 
     def cancel_order(self, order_id: str) -> str:
-        """Cancel an order. This cannot be taken back.
-
-        Args:
-            order_id: The order's number.
-
-        Returns:
-            Whether it was done.
-        """
         return self._write("cancel", order_id)
 
     def change_address(self, order_id: str, address: str) -> str:
-        """Send an order to another address. This cannot be taken back.
-
-        Args:
-            order_id: The order's number.
-            address: The new address, exactly as the customer says it.
-
-        Returns:
-            Whether it was done.
-        """
         return self._write("address", order_id, address)
 
     def exchange_item(self, order_id: str, item: str, product: str) -> str:
-        """Exchange an item of an order for another product. This cannot be taken back.
-
-        Args:
-            order_id: The order's number.
-            item: The name of the item that comes back.
-            product: The name of the product that is sent instead.
-
-        Returns:
-            Whether it was done.
-        """
         return self._write("exchange", order_id, item, product)
 
     def refund_item(self, order_id: str, item: str) -> str:
-        """Give the customer the money back for an item of an order. This cannot be taken back.
-
-        Args:
-            order_id: The order's number.
-            item: The name of the item.
-
-        Returns:
-            Whether it was done.
-        """
         return self._write("refund", order_id, item)
 
     def finish(self) -> str:
-        """End the task. Nothing can be done after it.
-
-        Returns:
-            Whether the case was handled as it should be.
-        """
         self._start_action([])
         self._effective += 1
         return self._end()

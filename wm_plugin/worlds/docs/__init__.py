@@ -7,25 +7,30 @@ rows name its version, and only that version plays them.
 
 import platform
 import random
+import zlib
+from collections import Counter
 from difflib import get_close_matches
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 from wm_plugin.errors import UserError, shown
 from wm_plugin.worlds.docs import pages as docs_pages
-from wm_plugin.worlds.docs.quiz import LEVELS, is_right, questions
+from wm_plugin.worlds.docs.pages import Entry
 from wm_plugin.worlds.kit.counted import unfit
 from wm_plugin.worlds.kit.protocol import Chooser, ToolCall, script
 from wm_plugin.worlds.kit.reading import MAX_ARGUMENT, ReadingEnvironment, check_answer, cut, drawn
 from wm_plugin.worlds.kit.rows import KINDS, SPLITS, Rows, check_level, row_texts, rows_of, split_of, turn_limit
-from wm_plugin.worlds.specs import SPECS
+from wm_plugin.worlds.specs import SPECS, described_as
 
 __all__ = ["INSTRUCTION", "LEVELS", "SPLITS", "DocsEnvironment", "dataset_rows", "expert", "wanderer"]
 
+LEVELS = ("standard", "hard-1", "hard-2")
 MAX_TURNS = 12
 MAX_QUERIES, MAX_FOUND = 3, 5  # of one search, and of one query
 INSTRUCTION = SPECS["docs"].instruction
 
 
+@described_as("docs")
 class DocsEnvironment(ReadingEnvironment):
     """One episode: a question about an entry of the documentation."""
 
@@ -51,14 +56,6 @@ class DocsEnvironment(ReadingEnvironment):
         return f"The documentation has {len(docs_pages.pages())} pages."
 
     def search_docs(self, queries: str) -> str:
-        """Search the documentation.
-
-        Args:
-            queries: What to search for, one query a line, at most 3.
-
-        Returns:
-            The entries that fit each query best: page, line, name and summary.
-        """
         if refusal := self._take_turn(MAX_ARGUMENT, queries=queries):
             return refusal
         searches = [" ".join(line.split()) for line in queries.splitlines() if line.strip()]
@@ -67,15 +64,6 @@ class DocsEnvironment(ReadingEnvironment):
         return self._results("search_docs", searches, _found)
 
     def scan_page(self, page: str, words: str = "") -> str:
-        """Say how long a page is, and show its headings or the lines that have certain words.
-
-        Args:
-            page: The name of a module, e.g. "textwrap".
-            words: What to look for, in any case; alternatives are separated by "|". Empty for the headings.
-
-        Returns:
-            The size of the page and the numbered lines.
-        """
         if refusal := self._take_turn(MAX_ARGUMENT, words=words):
             return refusal
         lines = self._lines(page)
@@ -90,29 +78,12 @@ class DocsEnvironment(ReadingEnvironment):
         return self._hits(f"{page.strip()}: {len(lines)} lines", lines, hits, page.strip(), *alternatives)
 
     def open_lines(self, page: str, lines: str = "") -> str:
-        """Show lines of a page.
-
-        Args:
-            page: The name of a module, e.g. "textwrap".
-            lines: The first and the last line, e.g. "40-80"; empty for the first lines. At most 60 lines are shown.
-
-        Returns:
-            The numbered lines.
-        """
         if refusal := self._take_turn(MAX_ARGUMENT, lines=lines):
             return refusal
         found = self._lines(page)
         return self._refuse(found) if isinstance(found, str) else self._open(page.strip(), found, lines)
 
     def finish(self, answer: str) -> str:
-        """Give the answer. This ends the task.
-
-        Args:
-            answer: The answer alone.
-
-        Returns:
-            Whether the answer is right.
-        """
         if refusal := self._take_turn(MAX_ARGUMENT, answer=answer):
             return refusal
         return self._finish(is_right(answer, self._answer, self._page))
@@ -130,6 +101,64 @@ class DocsEnvironment(ReadingEnvironment):
 def _found(query: str) -> list[str]:
     hits = [docs_pages.entries()[place] for place in docs_pages.index().search(query, MAX_FOUND)]
     return [cut(f"{hit.page}:{hit.line} {hit.kind} {hit.name}: {hit.summary}") for hit in hits]
+
+
+class Question(NamedTuple):
+    """A question, its answer, and the entry that has it."""
+
+    text: str
+    answer: str
+    entry: Entry
+
+
+def is_right(submission: str, answer: str, page: str = "") -> bool:
+    """Compare two names or values, ignoring quotes, backticks, empty parentheses, case and the page's name."""
+    expected, prefix = _plain(answer), f"{page.casefold()}."
+    text = _plain(submission)
+    return text == expected or (bool(page) and text == prefix + expected)
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split()).strip("`'\". ").removesuffix("()").casefold()
+
+
+def is_held_out(page: str) -> bool:
+    """Return whether a module is held out: a fifth of them, by top package, so that no question for training names one."""
+    return zlib.crc32(page.partition(".")[0].encode()) % 5 == 0
+
+
+@cache
+def questions(level: str, held_out: bool) -> list[Question]:
+    """Return all questions of a level about the modules of a split."""
+    entries = docs_pages.entries()
+    summaries = Counter(entry.summary for entry in entries)
+    clear = [
+        entry
+        for entry in entries
+        if is_held_out(entry.page) == held_out
+        and summaries[entry.summary] == 1  # no other entry has the same summary
+        and 25 <= len(entry.summary) <= docs_pages.SUMMARY
+        and entry.kind != "module"
+        and entry.name.rpartition(".")[2].casefold() not in entry.summary.casefold()
+    ]
+    return [question for entry in clear for question in _ask(level, entry)]
+
+
+def _ask(level: str, entry: Entry) -> list[Question]:
+    sentence = f'"{entry.summary}"'
+    if level == "standard":
+        kind = f"{entry.kind} of the module {entry.page}"
+        return [Question(f"Which {kind} is documented as {sentence}?", entry.name, entry)]
+    if level == "hard-1":
+        answer = "Answer with the module and the name, such as json.dumps."
+        text = f"Which {entry.kind} is documented as {sentence}? {answer}"
+        return [Question(text, f"{entry.page}.{entry.name}", entry)]
+    text = f"A {entry.kind} is documented as {sentence}. What is the default of its parameter"
+    questions = [Question(f"{text} {name}?", value, entry) for name, value in entry.defaults.items() if _plain(value)]
+    if len(entry.bases) == 1:
+        text = f"Which class is that derived from which is documented as {sentence}?"
+        questions.append(Question(text, entry.bases[0], entry))
+    return questions
 
 
 def dataset_rows(

@@ -27,6 +27,7 @@ from wm_plugin.worlds.kit.rows import (
     world_seed,
 )
 from wm_plugin.worlds.specs import SPECS as WORLDS
+from wm_plugin.worlds.specs import described_as
 
 __all__ = ["INSTRUCTION", "LEVELS", "FictionalEnvironment", "dataset_rows", "expert", "wanderer"]
 
@@ -37,6 +38,7 @@ _MOST_QUESTIONS = 10_000  # of a world
 INSTRUCTION = WORLDS["fictional"].instruction
 
 
+@described_as("fictional")
 class FictionalEnvironment(CountedEnvironment):
     """One episode: at most `max_turns` tool calls; the reward is the mean of item F1 and row F1 (see `score`).
 
@@ -44,7 +46,6 @@ class FictionalEnvironment(CountedEnvironment):
     """
 
     observer = "tool"
-    irreversible = ("answer",)
     answer_tool = "answer"
 
     def _begin(self) -> None:
@@ -78,14 +79,6 @@ class FictionalEnvironment(CountedEnvironment):
         return f"The search covers {len(self._world.pages)} pages."
 
     def search(self, query: str) -> str:
-        """Search the pages.
-
-        Args:
-            query: Words to look for.
-
-        Returns:
-            Some pages, relevant or not: number, title and a line about what the page states.
-        """
         if refusal := self._take_turn(MAX_ARGUMENT, query=query):
             return refusal
         if not query.strip():
@@ -96,14 +89,6 @@ class FictionalEnvironment(CountedEnvironment):
         return self._show(self._results.text(query, found), new=bool(found))
 
     def open_page(self, page: str) -> str:
-        """Show a page.
-
-        Args:
-            page: The number of a page, as a search shows it in brackets.
-
-        Returns:
-            The page.
-        """
         if refusal := self._take_turn(MAX_ARGUMENT, page=page):
             return refusal
         number = page.strip().strip("[]").lower()
@@ -113,14 +98,6 @@ class FictionalEnvironment(CountedEnvironment):
         return self._show(self._world.pages[number].text)
 
     def answer(self, table: str) -> str:
-        """Give the answer. This ends the task.
-
-        Args:
-            table: A Markdown table: a header with the columns that are asked for, and one line for each row.
-
-        Returns:
-            How much of the answer is right.
-        """
         if refusal := self._take_turn(MAX_TABLE, table=table):
             return refusal
         try:

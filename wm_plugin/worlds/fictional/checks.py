@@ -12,8 +12,7 @@
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 
-from wm_plugin.worlds.fictional.pages import Page, known, read_facts, stated
-from wm_plugin.worlds.fictional.results import holds, plain
+from wm_plugin.worlds.fictional.pages import Page, holds, known, plain, read_facts, stated
 from wm_plugin.worlds.fictional.score import Table, normalised
 from wm_plugin.worlds.fictional.spec import Attribute
 from wm_plugin.worlds.fictional.tables import TRADES, Row, Tables, Value, as_number, ordinal
@@ -109,7 +108,7 @@ def _rises(rows: Sequence[Row], first: str, second: str) -> bool:
 def leaks(table: Table, surface: str, pages: Mapping[str, str]) -> Iterator[str]:
     """Yield ways to find the right table of a question without opening two pages for each row.
 
-    `surface` is all that searches can show (see `results.surface`), and `pages` the text of each page by id, as `results.plain`
+    `surface` is all that searches can show (see `world.surface`), and `pages` the text of each page by id, as `pages.plain`
     writes it.
     """
     for row in table.rows:

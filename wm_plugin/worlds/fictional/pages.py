@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from wm_plugin.worlds.fictional.spec import Entity
 from wm_plugin.worlds.fictional.tables import Row, Tables, Value, as_text
+from wm_plugin.worlds.kit.search import tokens
 
 _NOTES = 0.15  # share of rows with a note
 HIDDEN = "..."  # in a teaser, instead of a value
@@ -158,3 +159,13 @@ def read_facts(page: Page, known: Known) -> Iterator[tuple[Fact, str]]:
         label, colon, value = line.partition(": ")
         if colon and (head, label) in entries:
             yield entries[head, label], value
+
+
+def plain(text: str) -> str:
+    """Write a text as its words in lower case, with a space around each."""
+    return f" {' '.join(tokens(text))} "
+
+
+def holds(words: str, text: str) -> bool:
+    """Return whether a text is in another, which is `plain`, as whole words."""
+    return plain(text) in words

@@ -19,7 +19,7 @@ from wm_plugin.worlds.kit.counted import CountedEnvironment
 from wm_plugin.worlds.kit.described import described
 from wm_plugin.worlds.kit.protocol import Chooser, ToolCall
 from wm_plugin.worlds.kit.rows import Rows, check_count, check_level, draws, repeated, rows_of, turn_limit, unknown
-from wm_plugin.worlds.specs import SPECS
+from wm_plugin.worlds.specs import SPECS, described_as
 
 MAX_TURNS = 12
 MAX_CODE, MAX_QUERY = 10_000, 200  # characters
@@ -40,6 +40,7 @@ class Problem(NamedTuple):
     wrong: str
 
 
+@described_as("forth")
 class ForthEnvironment(CountedEnvironment):
     """One episode: at most `max_turns` tool calls; the reward is the share of hidden tests that the last submission passes.
 
@@ -71,14 +72,6 @@ class ForthEnvironment(CountedEnvironment):
         return "No code is submitted yet."
 
     def submit_code(self, code: str) -> str:
-        """Submit all of the code; it replaces what was submitted before.
-
-        Args:
-            code: The code in Forth.
-
-        Returns:
-            What the compiler says.
-        """
         if refusal := self._take_turn(MAX_CODE, code=code):
             return refusal
         self._effective += code != self._code
@@ -87,14 +80,6 @@ class ForthEnvironment(CountedEnvironment):
         return self._run("Compiled.", code)
 
     def run_code(self, line: str) -> str:
-        """Run the submitted code and then a line of Forth.
-
-        Args:
-            line: Forth that uses the code, e.g. "3 square ."; it may be empty.
-
-        Returns:
-            What is printed, errors included.
-        """
         if refusal := self._take_turn(MAX_CODE, line=line):
             return refusal
         if self._code is None:
@@ -102,14 +87,6 @@ class ForthEnvironment(CountedEnvironment):
         return self._run("Nothing is printed.", self._code, line)
 
     def lookup_doc(self, query: str) -> str:
-        """Look a word up in the glossary, or search the glossary.
-
-        Args:
-            query: The name of a word, e.g. "swap", or several words to search for.
-
-        Returns:
-            The entry of that name, or else the entries that fit best.
-        """
         if refusal := self._take_turn(MAX_QUERY, query=query):
             return refusal
         if not query.strip():

@@ -27,7 +27,7 @@ from wm_plugin.worlds.kit.rows import (
 )
 from wm_plugin.worlds.kit.sqlite_guard import cut
 from wm_plugin.worlds.shop.goods import GOALS, LEVELS, Catalogue, Goal, Product, catalogue, match, money
-from wm_plugin.worlds.specs import SPECS
+from wm_plugin.worlds.specs import SPECS, described_as
 
 __all__ = ["INSTRUCTION", "LEVELS", "SPLITS", "ShopEnvironment", "dataset_rows", "expert", "wanderer"]
 
@@ -40,6 +40,7 @@ SUBPAGES = ("description", "features")
 INSTRUCTION = SPECS["shop"].instruction
 
 
+@described_as("shop")
 class ShopEnvironment(CountedEnvironment):
     """One episode: at most `max_turns` calls; the reward is `goods.match` for the purchase, and 0 before it.
 
@@ -47,7 +48,6 @@ class ShopEnvironment(CountedEnvironment):
     """
 
     observer = "environment"
-    irreversible = ("buy",)
     _catalogue: Catalogue | None = None
     _goal: Goal | None = None
 
@@ -76,14 +76,6 @@ class ShopEnvironment(CountedEnvironment):
         return f"Wanted: {self._goal.text}\n{self._observation()}"
 
     def search(self, query: str) -> str:
-        """Search the shop for products. It works on the search page only.
-
-        Args:
-            query: A few words, e.g. "waterproof backpack".
-
-        Returns:
-            The first page of results.
-        """
         words = self._start_action(query)
         if words and self._page == SEARCH and self._catalogue is not None:
             results = self._catalogue.index.search(words, PER_PAGE * MAX_PAGES)
@@ -93,14 +85,6 @@ class ShopEnvironment(CountedEnvironment):
         )
 
     def click(self, element: str) -> str:
-        """Click what stands in square brackets on the page.
-
-        Args:
-            element: What stands there, without the brackets, e.g. "p12", "olive", "features", "next >" or "back to search".
-
-        Returns:
-            The page that follows.
-        """
         name = self._start_action(element).strip("[] ").lower()
         if name == "back to search" and self._page != SEARCH:
             return self._move(SEARCH, query="", results=[], number=1, open=None, choices={})
@@ -121,11 +105,6 @@ class ShopEnvironment(CountedEnvironment):
         return self._refuse("nothing on this page is called that")
 
     def buy(self) -> str:
-        """Buy the open product in the chosen options. This ends the task, and nothing takes it back.
-
-        Returns:
-            What was bought, and how well it fits the request.
-        """
         self._start_action("buy")
         product = self._product
         if product is None or self._goal is None:

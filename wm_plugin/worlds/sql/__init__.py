@@ -30,7 +30,7 @@ from wm_plugin.worlds.kit.rows import (
     world_seed,
 )
 from wm_plugin.worlds.kit.sqlite_guard import MAX_TEXT, cell, cut, run
-from wm_plugin.worlds.specs import SPECS
+from wm_plugin.worlds.specs import SPECS, described_as
 from wm_plugin.worlds.sql.databases import (
     DATABASES,
     ERROR,
@@ -53,6 +53,7 @@ NUMERAL = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]{1,
 INSTRUCTION, CHANGE_INSTRUCTION = SPECS["sql"].instruction, SPECS["sql"].other_instruction
 
 
+@described_as("sql")
 class SqlEnvironment(CountedEnvironment):
     """One episode: at most `max_turns` tool calls on a database of its own; reward 1 for submitting the right answer.
 
@@ -61,7 +62,6 @@ class SqlEnvironment(CountedEnvironment):
 
     observer = "tool"
     refusals = tuple(f"{name}: " for name in ERRORS)
-    irreversible = ("submit_answer",)
     answer_tool: str | None = "submit_answer"
 
     def __init__(self) -> None:
@@ -108,45 +108,16 @@ class SqlEnvironment(CountedEnvironment):
         return "The database is open."
 
     def list_tables(self) -> str:
-        """List the tables of the database.
-
-        Returns:
-            One name a line.
-        """
         return self._call("list_tables", "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")
 
     def describe_table(self, table: str) -> str:
-        """Show the statements that made a table, its indexes and its triggers.
-
-        Args:
-            table: The table's name.
-
-        Returns:
-            One SQL statement a line.
-        """
         query = "SELECT sql FROM sqlite_master WHERE tbl_name = ? AND sql IS NOT NULL ORDER BY type <> 'table', name"
         return self._call("describe_table", query, table)
 
     def run_query(self, query: str) -> str:
-        """Run one SQL statement.
-
-        Args:
-            query: The statement, in the dialect of SQLite.
-
-        Returns:
-            The column names and the rows, the number of changed rows, or the error.
-        """
         return self._call("run_query", query)
 
     def submit_answer(self, answer: str) -> str:
-        """Give the answer to the question. This ends the task.
-
-        Args:
-            answer: The number or the name alone.
-
-        Returns:
-            Whether the answer is right.
-        """
         self._take_turn()
         self._effective += 1
         if self._target is not None:

@@ -48,7 +48,7 @@ class Counts:
         self.effective += actions - invalid if new else 0
 
     def _of_text(self, call: Call, text: str) -> tuple[int, int, str]:
-        """The actions of a call and the invalid ones, and the observation without their line."""
+        """Return the actions of a call, the invalid ones, and the observation without their line."""
         if told := _INVALID.match(text):
             actions = max(1, int(told[2]))
             return actions, min(actions, int(told[1])), text[told.end() :]

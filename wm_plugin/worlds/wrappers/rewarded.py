@@ -55,7 +55,7 @@ class Rewarded(Wrapper):
         super().end(unanswered)
 
     def get_reward(self) -> Any:
-        """The reward of the episode, from the world's own, which may be asynchronous."""
+        """Return the reward of the episode, from the world's own, which may be asynchronous."""
         outcome = self.world.get_reward()
         return self._awaited(outcome) if inspect.isawaitable(outcome) else self._score(outcome)
 

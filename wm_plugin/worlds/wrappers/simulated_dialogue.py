@@ -184,12 +184,7 @@ class Dialogue:
         return made
 
     async def _predict(
-        self,
-        action: Action,
-        question: list[Message],
-        figures: Counter[str],
-        waited: list[float],
-        sample: int = 0,
+        self, action: Action, question: list[Message], figures: Counter[str], waited: list[float], sample: int = 0
     ) -> Reading:
         """Return what the world model says.
 

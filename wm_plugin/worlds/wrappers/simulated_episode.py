@@ -30,8 +30,8 @@ class Reading:
     Attributes:
         texts: one for each call of the action.
         success: it ends in the mark.
-        trouble: why it is not to be trusted: the failure, "cut", "empty", "no prediction"; or "headings", where the headings of
-            several observations are not there. "" if there is none.
+        trouble: why it is not to be trusted: the failure, "cut", "empty", "no prediction", "headings" (those of several
+            observations are missing), or "".
     """
 
     texts: tuple[str, ...]
@@ -51,8 +51,7 @@ class Simulation:
     Attributes:
         trajectory: the episode so far, as an agent sees it.
         success: the world model has marked a success.
-        trouble: why the episode is not to be trusted: the first answer that failed, was empty or had no prediction, or else "cut"
-            if one was cut; "" if there is none.
+        trouble: of the first answer that failed, was empty or had no prediction, or else "cut" if one was cut; see `Reading`.
 
     Raises:
         UserError: the prompts have no success mark.
@@ -77,7 +76,7 @@ class Simulation:
         self.reset(Trajectory(turns=()))
 
     def reset(self, start: Trajectory) -> str:
-        """Begin the episode of a real one's context and task. Returns what the agent sees first."""
+        """Begin an episode with a real one's context and task; return what the agent sees first."""
         # A success of None would leave the mark out of the prompts: see `dialogue`.
         self.trajectory = start.model_copy(update={"turns": (), "success": False, "reward": None})
         self._variant = self.prompts.choose(start.task_id, "sft", self.seed)
@@ -93,7 +92,7 @@ class Simulation:
         return self._ended or self.turns >= self.max_turns
 
     def question(self, action: Action, data: Sequence[Mapping[str, Any]] = ()) -> list[Message]:
-        """The conversation to whose last message, the action, the world model answers with the observation.
+        """Return the conversation to whose last message, the action, the world model answers with the observation.
 
         Args:
             data: of the observations, such as instructions for this turn.
@@ -104,7 +103,7 @@ class Simulation:
         return made.messages[:-1]
 
     def read(self, action: Action, answer: Answer) -> Reading:
-        """What an answer to `question(action)` says. The episode stays where it is."""
+        """Return what an answer to `question(action)` says, without going on."""
         prediction = "" if answer.failure else extract(answer.text, self.prompts.tag).prediction
         # White space at the ends stays: real observations have it, and so had the dialogues of the training.
         text = answer.text if prediction == answer.text.strip() else prediction or ""
@@ -133,7 +132,7 @@ class Simulation:
         )
 
     def leave(self, action: Action | None = None) -> None:
-        """The agent ends the episode, perhaps with words that call no tool."""
+        """End the episode for the agent, perhaps with words that call no tool."""
         if action is not None:
             self.take(action, (), False)
         self._ended = True
@@ -150,7 +149,7 @@ class Simulation:
     def observations(
         self, action: Action, texts: Sequence[str] | None = None, data: Sequence[Mapping[str, Any]] = ()
     ) -> tuple[Observation, ...]:
-        """The observations of an action's calls, with these texts and data."""
+        """Return the observations of an action's calls, with these texts and data."""
         return tuple(
             Observation(
                 kind=self.observers.get(call.name, "tool"),

@@ -93,7 +93,7 @@ def _verified(config: SimulationConfig, sessions: Sequence["Session"]) -> list[f
 
 
 def as_told(turns: Sequence[Turn], words: str, most: int) -> str:
-    """An episode for a judge, in at most so many characters: what the agent did and saw, and its last words.
+    """Write an episode for a judge, in at most so many characters: what the agent did and saw, and its last words.
 
     The end says what it came to. Where there is too much, the texts of the oldest turns lose their middles first, more and more
     of them, while calls stay; then the oldest turns are left out. Lines say what is missing.
@@ -123,13 +123,13 @@ def as_told(turns: Sequence[Turn], words: str, most: int) -> str:
 
 
 def _seen(turn: Turn) -> Turn:
-    """A turn as the agent saw it: without what the world model was told of its calls."""
+    """Return a turn as the agent saw it: without what the world model was told of its calls."""
     plain = (one.model_copy(update={"data": {}}) for one in turn.observations)
     return turn.model_copy(update={"observations": tuple(plain)})
 
 
 def _short(turn: Turn, size: int) -> Turn:
-    """A turn whose texts have about so many characters."""
+    """Return a turn whose texts have about so many characters."""
     seen = (one.model_copy(update={"text": _without_middle(one.text, size)}) for one in turn.observations)
     calls = (_short_call(call) for call in turn.action.calls)
     action = turn.action.model_copy(update={"text": _without_middle(turn.action.text, size), "calls": tuple(calls)})

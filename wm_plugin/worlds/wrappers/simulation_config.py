@@ -88,9 +88,7 @@ class SimulationConfig(Options):
         write="true, false or a path",
     )
     control_tokens: tuple[str, ...] = option(
-        "Control tokens of the model's tokenizer that are written in no usual way.",
-        default=(),
-        write="a list of texts",
+        "Control tokens of the model's tokenizer that are written in no usual way.", default=(), write="a list of texts"
     )
     scenarios: bool = option(
         "Whether rows are those of wm lab scenarios, which bring their own initial state.", default=False

@@ -139,7 +139,7 @@ class VerifyConfig(Options):
         return self
 
     def as_mapping(self) -> dict[str, Any]:
-        """As JSON values, for records of what was played: without addresses, and without the names of keys' variables."""
+        """Return as JSON values, for records of what was played: without addresses, and without the names of keys' variables."""
         found = self.model_dump(
             mode="json", exclude={"agent": True, "world_model": {"url", "api_key_env"}}, fallback=repr
         )

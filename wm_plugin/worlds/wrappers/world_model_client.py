@@ -14,7 +14,7 @@ from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 from wm_plugin.client.answers import Answer, Conversation
 from wm_plugin.client.cache import ReplyCache
@@ -41,17 +41,6 @@ class Reply:
     requests: int = 1
 
 
-class _Backend(Protocol):
-    control_tokens: tuple[str, ...]
-
-    @property
-    def origin(self) -> dict[str, str]: ...
-
-    def key(self, question: Conversation, seed: int) -> str: ...
-
-    async def answer(self, question: Conversation, temperature: float, seed: int) -> Reply: ...
-
-
 class WorldModel:
     """The world model of a config. One instance serves all episodes of a process; `ask` is for the background loop.
 
@@ -62,7 +51,7 @@ class WorldModel:
 
     def __init__(self, config: SimulationConfig) -> None:
         self.config = config
-        self._backend: _Backend = _Served(config) if config.url is not None else _Local(config)
+        self._backend: _Served | _Local = _Served(config) if config.url is not None else _Local(config)
         self.control_tokens = tuple(sorted({*config.control_tokens, *self._backend.control_tokens}))
         self._disk = ReplyCache(config.cache) if isinstance(config.cache, str) else None
         self._kept: OrderedDict[str, Answer] = OrderedDict()
@@ -74,19 +63,19 @@ class WorldModel:
         return self._backend.origin
 
     async def ask(self, question: Conversation, attempt: int = 0, sample: int = 0) -> Reply:
-        """An answer to a question. It never raises but for a server that refuses the key, the address or the model.
+        """Answer a question. Only a server that refuses the key, the address or the model raises.
 
         Args:
             attempt: 0, or how often it was asked before: then the answer is another one.
             sample: which of several independent answers; at temperature 0 all are the same.
         """
-        name = hashlib.sha256(json.dumps([dict(message) for message in question]).encode()).hexdigest()
+        name = _digest(json.dumps([dict(message) for message in question]))
         seed = seed_of(f"{self.config.seed}/{attempt}/{name}" + (f"/{sample}" if sample else ""))
         if attempt:
             return await self._backend.answer(question, self.config.repair_temperature, seed)
         if self.config.temperature or not self.config.cache:
             return await self._backend.answer(question, self.config.temperature, seed)
-        key = self._backend.key(question, 0)
+        key = self._backend.key(question)
         if (kept := self._find(key)) is not None:
             return Reply(kept, requests=0)
         if key in self._asked:
@@ -115,7 +104,7 @@ class WorldModel:
 
 
 def world_model(config: SimulationConfig) -> WorldModel:
-    """The world model of a config in this process. Episodes in several threads have the same."""
+    """Return the world model of a config in this process; episodes in several threads share it."""
     with _MAKING:
         return _world_model(config, os.getpid())
 
@@ -125,20 +114,20 @@ def _world_model(config: SimulationConfig, process: int) -> WorldModel:  # noqa:
     return WorldModel(config)
 
 
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 class _Served:
     control_tokens: tuple[str, ...] = ()
 
     def __init__(self, config: SimulationConfig) -> None:
         self._patience = config.patience
         self._server = config.server(max_retries=_RETRIES, longest_wait=_LONGEST_WAIT)
+        self.origin = {"model": self._server.model, "server": self._server.base_url}
 
-    @property
-    def origin(self) -> dict[str, str]:
-        return {"model": self._server.model, "server": self._server.base_url}
-
-    def key(self, question: Conversation, seed: int) -> str:
-        body = self._server.body(question, seed)
-        return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+    def key(self, question: Conversation) -> str:
+        return _digest(json.dumps(self._server.body(question, 0), sort_keys=True))
 
     async def answer(self, question: Conversation, temperature: float, seed: int) -> Reply:
         own: dict[str, Any] = {}
@@ -171,20 +160,15 @@ class _Local:
     def _predictor(self, model: Any, tokenizer: Any, temperature: float) -> LocalPredictor:
         config = self._config
         return LocalPredictor(
-            model,
-            tokenizer,
-            temperature=temperature,
-            max_new_tokens=config.max_tokens,
-            batch_size=config.concurrency,
+            model, tokenizer, temperature=temperature, max_new_tokens=config.max_tokens, batch_size=config.concurrency
         )
 
     @property
     def origin(self) -> dict[str, str]:
         return {"model": self._config.model, "weights": str(self._first.settings["weights"])}
 
-    def key(self, question: Conversation, seed: int) -> str:
-        text = json.dumps([self._first.settings, [dict(one) for one in question], seed])
-        return hashlib.sha256(text.encode()).hexdigest()
+    def key(self, question: Conversation) -> str:
+        return _digest(json.dumps([self._first.settings, [dict(one) for one in question], 0]))
 
     async def answer(self, question: Conversation, temperature: float, seed: int) -> Reply:
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()

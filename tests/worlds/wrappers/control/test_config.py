@@ -8,73 +8,37 @@ from wm_plugin.worlds.wrappers.control import PERTURBATIONS, ControlConfig
 ERROR = {"name": "error", "rate": 0.1}
 
 
+def entry(**fields):
+    return {"perturbations": [fields]}
+
+
+def curriculum(**fields):
+    return {"perturbations": [ERROR], "curriculum": fields}
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        (3, "control is 3; write fields"),
         ({}, "control.perturbations is missing; write e.g. [{name: error, rate: 0.1}]"),
         ({"perturbations": []}, "control.perturbations is []; write e.g."),
         ({"perturbation": []}, "control has no field 'perturbation'; did you mean 'perturbations'?"),
-        ({"perturbations": 3}, "control.perturbations is 3; write e.g. ["),
-        ({"perturbations": [ERROR], "seed": "x"}, "control.seed is 'x'; write a whole number"),
-        ({"perturbations": [ERROR], "guarded": 3}, "control.guarded is 3; write true or false"),
-        ({"perturbations": [ERROR], "worlds": 3}, "control.worlds is 3; write names"),
         ({"perturbations": ["error"]}, "control.perturbations[0] is 'error'; write e.g. ["),
-        ({"perturbations": [{"name": "eror"}]}, "control.perturbations[0].name is 'eror'; did you mean 'error'?"),
-        ({"perturbations": [{"rate": 1}]}, "control.perturbations[0].name is None; there is 'error', "),
-        (
-            {"perturbations": [ERROR, {"name": "error", "rat": 1}]},
-            "control.perturbations[1] has no field 'rat'; did you mean 'rate'?",
-        ),
-        ({"perturbations": [{"name": "error"}]}, "control.perturbations[0].rate is missing"),
-        ({"perturbations": [{**ERROR, "rate": 1.5}]}, "control.perturbations[0].rate is 1.5; write a share"),
-        (
-            {"perturbations": [{**ERROR, "turns": [1]}]},
-            "control.perturbations[0].turns are for perturbations of single calls",
-        ),
-        ({"perturbations": [{"name": "style", "turns": [1]}]}, "control.perturbations[0].turns are for"),
-        (
-            {"perturbations": [{"name": "error", "turns": [0]}]},
-            "control.perturbations[0].turns[0] is 0; write whole numbers",
-        ),
-        (
-            {"perturbations": [{**ERROR, "kinds": ["timeut"]}]},
-            "control.perturbations[0].kinds[0] is 'timeut'; did you mean 'timeout'?",
-        ),
-        ({"perturbations": [{**ERROR, "tools": [3]}]}, "control.perturbations[0].tools[0] is 3; write a list of texts"),
-        ({"perturbations": [{"name": "paginate"}]}, "control.perturbations[0].tools is missing; write the lookups"),
-        ({"perturbations": [{"name": "paginate", "tools": "f", "size": 0}]}, "control.perturbations[0].size is 0;"),
-        ({"perturbations": [{"name": "withhold"}]}, "control.perturbations[0].texts is empty, and so is column"),
-        ({"perturbations": [{"name": "tease", "words": 0}]}, "control.perturbations[0].words is 0;"),
-        (
-            {"perturbations": [{"name": "latency", "rate": 1, "seconds": [2, 1]}]},
-            "control.perturbations[0].seconds is [2, 1];",
-        ),
-        (
-            {"perturbations": [{"name": "style", "form": "jsn"}]},
-            "control.perturbations[0].form is 'jsn'; did you mean 'json'?",
-        ),
-        ({"perturbations": [ERROR], "curriculum": 3}, "control.curriculum is 3; write fields"),
-        (
-            {"perturbations": [ERROR], "curriculum": {"by": "steps"}},
-            "control.curriculum.by is 'steps'; did you mean 'step'?",
-        ),
-        (
-            {"perturbations": [ERROR], "curriculum": {"stps": 3}},
-            "control.curriculum has no field 'stps'; did you mean 'steps'?",
-        ),
-        (
-            {"perturbations": [ERROR], "curriculum": {"every": 3}},
-            "control.curriculum.every is not of by: step; leave it out",
-        ),
-        (
-            {"perturbations": [ERROR], "curriculum": {"steps": 0}},
-            "control.curriculum.steps is 0; write a whole number >= 1",
-        ),
-        (
-            {"perturbations": [ERROR], "curriculum": {"by": "success", "above": 0.1}},
-            "control.curriculum.below is 0.3, more than above, 0.1",
-        ),
+        ({"perturbations": [ERROR], "worlds": 3}, "control.worlds is 3; write names"),
+        (entry(name="eror"), "control.perturbations[0].name is 'eror'; did you mean 'error'?"),
+        (entry(rate=1), "control.perturbations[0].name is None; there is 'error', "),
+        (entry(name="error", rat=1), "control.perturbations[0] has no field 'rat'; did you mean 'rate'?"),
+        (entry(name="error"), "control.perturbations[0].rate is missing"),
+        (entry(name="error", rate=1.5), "control.perturbations[0].rate is 1.5; write a share"),
+        (entry(**ERROR, turns=[1]), "control.perturbations[0].turns are for perturbations of single calls"),
+        (entry(name="style", turns=[1]), "control.perturbations[0].turns are for"),
+        (entry(name="error", turns=[0]), "control.perturbations[0].turns[0] is 0; write whole numbers"),
+        (entry(**ERROR, kinds=["timeut"]), "control.perturbations[0].kinds[0] is 'timeut'; did you mean 'timeout'?"),
+        (entry(name="paginate"), "control.perturbations[0].tools is missing; write the lookups"),
+        (entry(name="withhold"), "control.perturbations[0].texts is empty, and so is column"),
+        (entry(name="latency", rate=1, seconds=[2, 1]), "control.perturbations[0].seconds is [2, 1];"),
+        (curriculum(by="steps"), "control.curriculum.by is 'steps'; did you mean 'step'?"),
+        (curriculum(every=3), "control.curriculum.every is not of by: step; leave it out"),
+        (curriculum(by="success", above=0.1), "control.curriculum.below is 0.3, more than above, 0.1"),
     ],
 )
 def test_what_does_not_fit(values, message):

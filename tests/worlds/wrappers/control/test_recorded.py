@@ -5,7 +5,6 @@ import random
 
 import pytest
 
-from wm_plugin.client.answers import Answer
 from wm_plugin.data import Trajectory, expand
 from wm_plugin.data.chat import chat
 from wm_plugin.data.prompts import dialogue, load, render
@@ -194,14 +193,6 @@ def test_users_and_text_actions():
         ["You see …."],
     ]
     assert after.turns[2].action == made.turns[1].action
-
-
-def test_a_world_model_s_answer_is_read_with_an_instruction_there():
-    made = perturbed(recorded(), config({"name": "latency", "rate": 1}))
-    simulation = Simulation(load("word2world"))
-    simulation.reset(made)
-    simulation.step(made.turns[0].action, Answer("hello"))
-    assert simulation.trajectory.turns[0].observations[0].text == "hello"
 
 
 def test_a_call_that_is_made_again_has_its_pages_too():

@@ -40,7 +40,7 @@ class ControlConfig(Options):
         return self.worlds is None or name in self.worlds
 
     def as_mapping(self) -> dict[str, Any]:
-        """The values that differ from the defaults, as JSON; `read` takes them back."""
+        """Return the values that differ from the defaults, as JSON; `read` takes them back."""
         values = self.changed()
         entries = values.pop("perturbations")
         return {**values, "perturbations": entries}

@@ -109,12 +109,12 @@ class ControlEpisode:
         return plan
 
     def failure(self, plan: Plan) -> str | None:
-        """By rule: return the error in the place of a call that is not carried out; None if it is."""
+        """Return the error in the place of a call that is not carried out, by rule; None if the call is carried out."""
         texts = (self._force[n].fails(draw) for n, draw in plan.draws.items())
         return next((text for text in texts if text is not None), None)
 
     def next_page(self, plan: Plan, arguments: Any = None) -> str | None:
-        """By rule: return the next page of a result, if the call asks for one; such a call reaches no world."""
+        """Return the next page of a result, by rule, if the call asks for one; such a call reaches no world."""
         waiting = self._pages.get(_call(plan.tool, arguments))
         return waiting.pop(0)() if waiting else None
 
@@ -123,7 +123,7 @@ class ControlEpisode:
         return bool(self._pages.get(_call(plan.tool, arguments)))
 
     def perturbed(self, plan: Plan, text: str, arguments: Any = None, *, page: bool = False) -> str:
-        """By rule: return the text of a call that the world has answered, as the agent sees it. Never raises.
+        """Return the text of a call that the world has answered, by rule, as the agent sees it. Never raises.
 
         Args:
             page: the text is a later page of a result, and not divided again.
@@ -142,7 +142,7 @@ class ControlEpisode:
         return self._withheld(plan).without(text)
 
     def raised(self, plan: Plan, error: Exception) -> Exception:
-        """By rule: return what a tool raised, which hosts show to the agent, without what is withheld; nothing else changes."""
+        """Return what a tool raised, which hosts show to the agent, without what is withheld; nothing else changes."""
         self._settle(plan, ())
         withheld, text = self._withheld(plan), str(error)
         return ValueError(withheld.without(text)) if withheld.first(text) >= 0 else error
@@ -152,7 +152,7 @@ class ControlEpisode:
         return self._withheld(plan).without(text) if self.config.guarded else text
 
     def _withheld(self, plan: Plan) -> Withheld:
-        """What a result of this tool may not show, whatever else happens to the call: a failing one has a text, too."""
+        """Return what a result of this tool may not show, whatever else happens to the call: a failing one has a text, too."""
         force = [n for n, one in self._force.items() if one.takes(plan.tool, plan.place, self.irreversible)]
         return Withheld.of(text for n in force for text in self._known[n].answers)
 
@@ -170,7 +170,7 @@ class ControlEpisode:
         self.data = _data(names, self._told(plan.draws, names))
 
     def _told(self, draws: Mapping[int, str], names: Collection[str]) -> str:
-        """The instructions for one call by the perturbations of these names."""
+        """Return the instructions for one call by the perturbations of these names."""
         told = (self._force[n].for_turn(draw) for n, draw in draws.items() if self._force[n].name in names)
         return "\n".join(filter(None, told))
 
@@ -192,7 +192,7 @@ class ControlEpisode:
         return (not one.turns or turn in one.turns) and uniform(self._draw(n, turn, place)) < self._rate(one)
 
     def _draw(self, *place: int) -> str:
-        """The text that a draw depends on: the entry, and for a call the turn and its place in it."""
+        """Return the text that a draw depends on: the entry, and for a call the turn and its place in it."""
         return f"control/{self.config.seed}/{'/'.join(map(str, place))}//{self.task}"
 
 
@@ -201,7 +201,7 @@ def _data(names: tuple[str, ...], instruction: str) -> dict[str, Any]:
 
 
 def _call(tool: str, arguments: Any) -> int:
-    """A number for a call: the same for the same tool and arguments."""
+    """Return a number for a call: the same for the same tool and arguments."""
     if isinstance(arguments, Mapping):
         arguments = sorted(arguments.items(), key=lambda pair: str(pair[0]))
     try:

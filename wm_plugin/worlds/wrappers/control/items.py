@@ -32,7 +32,7 @@ class Items:
 
 
 def read_items(text: str, *, lines: bool = False) -> Items | None:
-    """The items of a text; None if it is no list.
+    """Return the items of a text; None if it is no list.
 
     Args:
         lines: take the lines of any text that has several.
@@ -58,7 +58,7 @@ def read_items(text: str, *, lines: bool = False) -> Items | None:
 
 
 def read_json(text: str) -> Any:
-    """The JSON object or list that a text is; None if it is none, or too large."""
+    """Return the JSON object or list that a text is; None if it is none, or too large."""
     stripped = text.strip()
     if stripped[:1] not in ("{", "[") or stripped[-1:] not in ("}", "]") or len(stripped) > LARGEST:
         return None
@@ -69,7 +69,7 @@ def read_json(text: str) -> Any:
 
 
 def map_texts(text: str, change: Callable[[str], str]) -> str:
-    """The text with each of its texts changed: those in JSON, numbers and names of fields included, or its lines.
+    """Return the text with each of its texts changed: those in JSON, numbers and names of fields included, or its lines.
 
     JSON whose texts do not change stays as it is written.
     """
@@ -103,12 +103,12 @@ def _of_object(value: dict[str, Any]) -> Items | None:
 
 
 def _grouped(rows: list[str], starts: list[int]) -> list[str]:
-    """Lines that follow an item's first one belong to it."""
+    """Add the lines that follow an item's first one to it."""
     ends = [*starts[1:], len(rows)]
     return ["\n".join(rows[start:end]) for start, end in zip(starts, ends, strict=True)]
 
 
 def dumps(value: Any) -> str:
-    """JSON as results are written. Half a surrogate, which JSON may escape, is replaced: no tokenizer takes it."""
+    """Write JSON as results are written. Half a surrogate, which JSON may escape, is replaced: no tokenizer takes it."""
     written: str = encodable(json.dumps(value, ensure_ascii=False))
     return written

@@ -49,7 +49,7 @@ Page = Callable[[], str]
 
 
 def _several(value: Any) -> Any:
-    """A single value as a list of it."""
+    """Return a single value as a list of it."""
     return [value] if isinstance(value, str | int) and not isinstance(value, bool) else value
 
 
@@ -119,7 +119,7 @@ class Perturbation(Options):
         return text
 
     def _of(self, what: str = "calls") -> str:
-        """`calls of search, fetch`: the calls that an instruction speaks of."""
+        """Return `calls of search, fetch`: the calls that an instruction speaks of."""
         return f"{what} of {', '.join(self.tools)}" if self.tools else what
 
     def _some(self, rate: float) -> str:
@@ -265,7 +265,7 @@ class Withholding(Perturbation):
     )
 
     def _results_of(self, known: Known) -> str:
-        """What the agent looks for and the answer, for the world model alone, and whose results the instruction speaks of."""
+        """Say what the agent looks for and the answer, for the world model alone, and whose results the instruction is about."""
         lines = [f"The agent is to find out: {known.query}"] if known.query.strip() else []
         lines += [f"The answer, for you alone: {'; '.join(known.answers)}"] if known.answers else []
         return "\n".join([*lines, self._of("results").capitalize()])

@@ -107,7 +107,7 @@ def columns_of(trajectory: Trajectory) -> dict[str, Any]:
 
 
 def _handed_in(trajectory: Trajectory) -> Any:
-    """The argument `answer` of the agent's last call that has one; else None."""
+    """Return the argument `answer` of the agent's last call that has one; else None."""
     for turn in reversed(trajectory.turns):
         for call in reversed(turn.action.calls):
             if turn.actor == "agent" and isinstance(call.arguments, Mapping) and call.arguments.get(ANSWER):
@@ -116,7 +116,7 @@ def _handed_in(trajectory: Trajectory) -> Any:
 
 
 def _turns(turn: Turn, episode: ControlEpisode) -> Iterator[Turn]:
-    """A recorded turn under control, with the turns that are put in after it."""
+    """Yield a recorded turn under control, with the turns that are put in after it."""
     action, alone = turn.action, len(turn.observations) == 1
     shown, failed, paged = _answer(action, turn.observations, episode, alone=alone)
     yield turn.model_copy(update={"observations": shown})
@@ -166,7 +166,7 @@ def _answer(
 
 
 def _pages(action: Action, observation: Observation, episode: ControlEpisode) -> Iterator[Turn]:
-    """The same call again, page after page."""
+    """Yield the same call again, page after page."""
     call = _call(action, observation)
     arguments = call.arguments if call else None
     for _ in range(MOST_PAGES):
@@ -183,7 +183,7 @@ def _pages(action: Action, observation: Observation, episode: ControlEpisode) ->
 
 
 def _with(observation: Observation, text: str, told: Mapping[str, Any], *, error: bool = False) -> Observation:
-    """The observation with another text. What verified the recorded one does not verify another."""
+    """Return the observation with another text. What verified the recorded one does not verify another."""
     data = {**observation.data, **told}
     if text != observation.text:
         data.pop("verifier", None)
@@ -193,7 +193,7 @@ def _with(observation: Observation, text: str, told: Mapping[str, Any], *, error
 
 
 def _only(action: Action, observations: Sequence[Observation]) -> Action:
-    """The action with the calls of these observations alone."""
+    """Return the action with the calls of these observations alone."""
     if len(action.calls) < 2:
         return action
     calls = tuple(call for one in observations if (call := _call(action, one)) is not None)

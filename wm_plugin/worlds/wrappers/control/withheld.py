@@ -43,19 +43,19 @@ class Withheld:
 
     @classmethod
     def of(cls, values: Iterable[str]) -> "Withheld":
-        """Of the answers to withhold; those without a character that shows are left out."""
+        """Return the answers to withhold; those without a visible character are left out."""
         return _withheld(tuple(dict.fromkeys(value[:LONGEST] for value in values))[:MOST])
 
     def __bool__(self) -> bool:
         return bool(self.needles or self.alone or self.signs)
 
     def first(self, text: str) -> int:
-        """Where the first of the texts begins; -1 if none is there."""
+        """Return where the first of the texts begins; -1 if none is there."""
         spans = self._spans(text)
         return spans[0][0] if spans else -1
 
     def without(self, text: str) -> str:
-        """The text with `MARK` in the place of all that is withheld. Nothing of it is left, or nothing of the text."""
+        """Return the text with `MARK` in the place of all that is withheld. Nothing of it is left, or nothing of the text."""
         for _ in range(ROUNDS):
             spans = self._spans(text)
             if not spans:
@@ -68,7 +68,7 @@ class Withheld:
         return MARK if self._spans(text) else text
 
     def _spans(self, text: str) -> list[tuple[int, int]]:
-        """Where the text shows something withheld: (start, end) in order, apart from each other."""
+        """Return where the text shows something withheld: (start, end) in order, apart from each other."""
         found: list[tuple[int, int]] = []
         if self.needles or self.alone:
             letters, places = _letters(text)
@@ -88,7 +88,7 @@ class Withheld:
 
 
 def texts_of(value: Any) -> list[str]:
-    """The texts in a row's column: a text, a number, or a list or mapping of these, at most `MOST`, each of them once."""
+    """Return the texts in a row's column: a text, a number, or a list or mapping of these, at most `MOST`, each of them once."""
     texts: dict[str, None] = {}
     level = [value]
     while level and len(texts) < MOST:
@@ -129,7 +129,7 @@ def _withheld(values: tuple[str, ...]) -> Withheld:
 
 
 def _forms(value: str, letters: str) -> Iterator[str]:
-    """Other ways to write a text, as letters and digits. They are at least as long as the text itself."""
+    """Yield other ways to write a text, as letters and digits. They are at least as long as the text itself."""
     yield letters[::-1]
     for spelling in dict.fromkeys((value, value.lower(), value.upper(), value.title(), letters)):
         for write in (lambda text: codecs.encode(text, "rot13"), html.escape):
@@ -150,7 +150,7 @@ def _forms(value: str, letters: str) -> Iterator[str]:
 
 
 def _letters(text: str) -> tuple[str, list[int]]:
-    """The letters and digits of a text as they are compared, and the place of each in it."""
+    """Return the letters and digits of a text as they are compared, and the place of each in it."""
     kept: list[str] = []
     places: list[int] = []
     for place, character in enumerate(text):
@@ -163,7 +163,7 @@ def _letters(text: str) -> tuple[str, list[int]]:
 
 @lru_cache(maxsize=1 << 16)
 def _folded(character: str) -> str:
-    """A character as it is compared: "" if it is no letter and no digit."""
+    """Return a character as it is compared: "" if it is no letter and no digit."""
     forms = unicodedata.normalize("NFKD", unicodedata.normalize("NFKC", character).casefold())
     return "".join(one for one in forms if one.isalnum())
 

@@ -124,7 +124,7 @@ async def _awaited(answer: Any, control: ControlEpisode, plan: Plan, arguments: 
 
 
 def _task(columns: Mapping[str, Any]) -> str:
-    """A digest of the columns, on which the draws depend. A column without a value is as if it were not there: datasets of
+    """Return a digest of the columns, on which the draws depend. A column without a value is as if it were not there: datasets of
     several worlds have those."""
     here = {name: value for name, value in columns.items() if value is not None and name != "prompt"}
     return hashlib.sha256(json.dumps(here, sort_keys=True, default=str).encode()).hexdigest()[:16]

@@ -63,10 +63,8 @@ def train(cls: type[GRPOTrainer], **kwargs: Any) -> tuple[GRPOTrainer, torch.Ten
     args = {"max_steps": 1, "gradient_accumulation_steps": 1, "num_generations": 4, "loss_type": "dapo"}
     args |= {"per_device_train_batch_size": sum(map(len, TURNS.values())), "max_completion_length": 600}
     rows = [{"prompt": [{"role": "user", "content": task}]} for task in TURNS]
-    policy = make_model(tokenizer())
-    trainer, (gradient,) = run(
-        cls, model=policy, args=args, rows=rows, environment=Tools, processing_class=tokenizer(), **kwargs
-    )
+    kwargs |= {"model": make_model(tokenizer()), "processing_class": tokenizer()}
+    trainer, (gradient,) = run(cls, seed=None, args=args, rows=rows, environment=Tools, **kwargs)
     return trainer, gradient
 
 

@@ -193,11 +193,12 @@ def make(
     )
 
 
-def run(cls: type[GRPOTrainer], seed: int = 11, **kwargs: Any) -> tuple[GRPOTrainer, list[torch.Tensor]]:
+def run(cls: type[GRPOTrainer], seed: int | None = 11, **kwargs: Any) -> tuple[GRPOTrainer, list[torch.Tensor]]:
     """Train what `make` makes of these arguments, in float64 by default; the trainer and the gradient of each step."""
     gradients = Gradients()
     trainer = make(cls, **{"dtype": torch.float64, **kwargs}, callbacks=[gradients])
-    torch.manual_seed(seed + trainer.accelerator.process_index)
+    if seed is not None:  # else that of its config
+        torch.manual_seed(seed + trainer.accelerator.process_index)
     trainer.train()
     return trainer, gradients.steps
 

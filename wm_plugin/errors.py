@@ -29,7 +29,7 @@ class MissingExtraError(UserError, ImportError):
 
 
 def install(extra: str = "") -> str:
-    """The command that installs this package, with an extra, from where it came: a checkout, a repository, or an index."""
+    """Return the command that installs this package, with an extra, from where it came."""
     options, other = f"[{extra}]" if extra else "", _OTHER_HOST.get(extra, "")
     checkout = Path(__file__).resolve().parents[1]
     if _is_ours(checkout / "pyproject.toml"):
@@ -51,7 +51,7 @@ def _is_ours(project: Path) -> bool:
 
 
 def _source() -> str:
-    """The end of a requirement that says where the installed package came from; empty for an index."""
+    """Return the end of a requirement that says where the installed package came from; empty for an index."""
     try:
         record = json.loads(metadata.distribution("wm-plugin").read_text("direct_url.json") or "{}")  # PEP 610
     except (metadata.PackageNotFoundError, ValueError):
@@ -81,7 +81,7 @@ class _Short(reprlib.Repr):
         self.maxstring = self.maxother = self.maxlong = 200
 
     def repr_dict(self, value: dict[Any, Any], level: int) -> str:
-        """In the order of the keys in the file."""
+        """Keep the order of the keys in the file."""
         if level <= 0 and value:
             return "{...}"
         parts = [
@@ -94,7 +94,7 @@ _SHORT = _Short()
 
 
 def shown(value: Any) -> str:
-    """A value that others wrote as a message shows it: one line, cut."""
+    """Write a value as a message shows it: one line, cut."""
     try:
         written = _SHORT.repr(value)
     except ValueError:  # an integer of more digits than Python writes
@@ -107,7 +107,7 @@ _NAMES = 40  # that a line has room for
 
 
 def nearest(name: object, known: Iterable[str]) -> str:
-    """A hint for a misspelt name: `; did you mean 'x'?`, or the names that exist, the first of them if they are many."""
+    """Write a hint for a misspelt name: `; did you mean 'x'?`, or the names that exist, the first of them if they are many."""
     names = sorted(known)
     match = difflib.get_close_matches(name if isinstance(name, str) else shown(name), names, n=1)
     if match:

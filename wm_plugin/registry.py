@@ -9,7 +9,7 @@ from wm_plugin.errors import UserError, nearest
 
 
 def import_object(path: str, *, field: str) -> Any:
-    """The object at `package.module:name` or `package.module.name`. `field` names the setting in the error."""
+    """Return the object at `package.module:name` or `package.module.name`. `field` names the setting in the error."""
     module_name, separator, name = path.partition(":")
     if not separator:
         module_name, _, name = path.rpartition(".")
@@ -51,7 +51,7 @@ class Registry:
         return iter(sorted(self._paths))
 
     def get(self, name: str) -> Any:
-        """The object called `name`; anything with a dot or a colon in it is taken for a dotted path."""
+        """Return the object called `name`, which may be a dotted path."""
         if name in self._paths:
             return import_object(self._paths[name], field=f"{self.kind} {name!r}")
         if "." in name or ":" in name:

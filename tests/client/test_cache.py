@@ -35,17 +35,6 @@ def test_everything_that_matters_is_in_the_key(path):
     assert len({*map(cache.key, (BODY, *others)), ReplyCache(path, tag="fp8").key(BODY)}) == 6
 
 
-def test_the_least_recently_used_go(path):
-    cache = ReplyCache(path, max_entries=3)
-    for key in "abc":
-        cache.put({key: key})
-    cache.get(["a"])
-    cache.put({"d": "d"})
-    assert sorted(cache.get("abcd")) == ["a", "c", "d"]
-    with pytest.raises(UserError, match="max_entries is 0; write a number >= 1"):
-        ReplyCache(path, max_entries=0)
-
-
 def _write(path, start, number):
     start.wait()
     cache = ReplyCache(path)
@@ -106,10 +95,10 @@ def test_a_cache_that_breaks_later_stops_nothing(path):
 
 @pytest.mark.parametrize("value", ["NULL", "x'00ff'", "CAST(x'ff41' AS TEXT)"])
 def test_a_damaged_reply_is_asked_for_again(path, value):
-    cache = ReplyCache(path, max_entries=5)
+    cache = ReplyCache(path)
     cache.put({"a": "first", "b": "other"})
     with sqlite3.connect(path) as connection:
-        connection.execute(f"UPDATE replies SET reply = {value}, used = {value} WHERE key = 'a'")
+        connection.execute(f"UPDATE replies SET reply = {value} WHERE key = 'a'")
     assert cache.get("ab") == {"b": "other"}
     cache.put({"a": "second"})
     assert cache.get("ab") == {"a": "second", "b": "other"}

@@ -34,8 +34,7 @@ def kinds(answers):
     return [answer.kind if isinstance(answer, Failure) else "answered" for answer in answers]
 
 
-@pytest.mark.parametrize("text", ["é \u2028 🎉", "half a pair \ud83d", "\x00\x7f"])
-@pytest.mark.parametrize("number", [0.25, 2**70])
+@pytest.mark.parametrize(("text", "number"), [("é \u2028 🎉\x00\x7f", 0.25), ("half a pair \ud83d", 2**70)])
 def test_requests_arrive_unchanged(text, number):
     with OpenAIServer(echo) as server:
         (answer,) = Server(server.base_url, "judge", parameters={"x": number}).complete([ask(text)])
@@ -206,20 +205,16 @@ def test_a_seed_above_temperature_0_is_only_sent_where_one_is_given(settings, se
         ({"base_url": "localhost:8000"}, "base_url is 'localhost:8000'; write http://host:port/v1"),
         ({"concurrency": 0}, "concurrency is 0; write a whole number >= 1"),
         ({"seed": "none"}, "seed is 'none'"),
-        ({"timeout": 0}, "timeout is 0; write a number > 0"),
-        ({"timeout": float("nan")}, "timeout is nan"),
-        ({"temperature": float("nan")}, "temperature is nan"),
+        ({"timeout": float("nan")}, "timeout is nan; write a number > 0"),
         ({"temperature": -1}, "temperature is -1; write a number >= 0"),
-        ({"max_retries": -1}, "max_retries is -1"),
         ({"timout": 1}, "no field 'timout'; did you mean 'timeout'"),
         ({"api_key_env": "NOT_THERE"}, "the environment variable NOT_THERE is not set"),
     ],
 )
 def test_invalid_settings(settings, message):
     values = {"base_url": "http://localhost/v1", "model": "judge"} | settings
-    for make in (lambda: Server(**values), lambda: Server(ServerOptions.read(values, "server"))):
-        with pytest.raises(UserError, match=message):
-            make()
+    with pytest.raises(UserError, match=message):
+        Server(**values)
 
 
 def test_options_are_a_config_s_too():

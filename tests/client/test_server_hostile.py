@@ -168,12 +168,9 @@ def test_placeholders_are_no_keys_and_a_line_break_at_the_end_does_not_matter(mo
         assert Server(url, "judge", api_key_env="JUDGE_KEY", **QUICK).complete([QUESTION]) == [Completion("True")]
 
 
-@pytest.mark.parametrize("key", ["line\nbreak-key", "non-ascii-ключ", "null\0byte-key", "half \udcff-a-pair"])
+@pytest.mark.parametrize("key", ["line\nbreak-key", "non-ascii-ключ"])
 def test_keys_that_no_header_can_hold(key: str, monkeypatch) -> None:
-    if "\0" in key:  # no environment can hold it either
-        monkeypatch.setattr("wm_plugin.client.server.os.environ", {"JUDGE_KEY": key})
-    else:
-        monkeypatch.setenv("JUDGE_KEY", key)
+    monkeypatch.setenv("JUDGE_KEY", key)
     with pytest.raises(UserError, match="the key in JUDGE_KEY has a line break or a letter") as error:
         Server("http://localhost/v1", "judge", api_key_env="JUDGE_KEY")
     assert key not in str(error.value)
@@ -182,10 +179,8 @@ def test_keys_that_no_header_can_hold(key: str, monkeypatch) -> None:
 @pytest.mark.parametrize(
     "url",
     [
-        None, 5, b"http://localhost", "", "http://", "https:///v1", "http://:8000/v1", "http://[::1/v1", "http://a:99999999/v1",
-        "http://a:b/v1", "http://a b/v1", "http://a\nb/v1", "http://" + "a" * 70 + "/v1", "http://a..b/v1", "file:///etc/passwd",
-        "http://user:pass-word@host/v1", "http://user@host/v1", "http://u:pass-word@[::1", "http://host/v1?key=pass-word",
-        "http://host/v1#x", "http://\ud800/v1", "http://a:0/v1", "x" * 10**6,
+        None, "", "https:///v1", "http://[::1/v1", "http://a:b/v1", "http://a\nb/v1", "file:///etc/passwd",
+        "http://user:pass-word@host/v1", "http://u:pass-word@[::1", "http://host/v1?key=pass-word", "http://host/v1#x",
     ],
 )  # fmt: skip
 def test_invalid_addresses(url: Any) -> None:
@@ -240,24 +235,17 @@ def test_a_key_in_the_place_of_its_variable_is_not_shown(key: str) -> None:
     assert key not in str(error.value)
 
 
-ODD = [10**400, -(10**400), 2**70, -1, True, None, "7", 1.5, float("nan"), float("inf"), [], {}, [10**400]]
-
-
-@pytest.mark.parametrize("number", ODD)
+@pytest.mark.parametrize("number", [2**70, -1, True, None, "7", 1.5, [], {}])
 def test_invalid_token_counts(number: Any) -> None:
     body = good(usage={"prompt_tokens": number, "completion_tokens": 3})
     with answering(lambda *_: (200, {}, [body])) as url:
         client = Server(url, "judge", prices=(1.0, 1.0), **QUICK)
-        answers = client.complete([QUESTION])
+        assert client.complete([QUESTION]) == [Completion("yes")]
         figures = client.figures
-    if 10**400 in (number, -number if isinstance(number, int) else 0) or number == [10**400]:
-        assert [answer.kind for answer in answers] == ["malformed"]  # no JSON of ours
-    else:
-        assert answers == [Completion("yes")]
-        assert (figures["prompt_tokens"], figures["completion_tokens"], figures["cost"]) == (0, 3, 3e-6)
+    assert (figures["prompt_tokens"], figures["completion_tokens"], figures["cost"]) == (0, 3, 3e-6)
 
 
-@pytest.mark.parametrize("number", [*ODD[:2], *ODD[4:7], *ODD[8:], 1e39])
+@pytest.mark.parametrize("number", [10**400, "7", float("nan"), [], 1e39])
 def test_invalid_embeddings(number: Any) -> None:
     def answer(_, body):
         data = [{"index": place, "embedding": [0.5, number]} for place in range(len(body["input"]))]
@@ -292,9 +280,7 @@ def test_dimensions_that_change(where: str) -> None:
             reward(["a"], ["c"])
 
 
-@pytest.mark.parametrize(
-    "after", [" ", ";", "Mon, 99 Foo", "Thu, 01 Jan 99999 00:00:00 GMT", "1e999", "-", "9" * 5000, "\x01"]
-)
+@pytest.mark.parametrize("after", [";", "Mon, 99 Foo", "Thu, 01 Jan 99999 00:00:00 GMT", "1e999", "9" * 5000])
 def test_invalid_retry_after(after: str) -> None:
     with answering(lambda *_: (503, {"Retry-After": after}, [b"later"])) as url:
         (answer,) = Server(url, "judge", **QUICK | {"max_retries": 1}).complete([QUESTION])

@@ -91,15 +91,12 @@ def test_pairs_decide_before_scores_and_scores_before_places(prompts):
     )  # the winner itself must reach the threshold
 
 
-def test_a_comparison_of_another_length_is_refused(prompts):
-    rows = [(grid_transitions(1)[0], [output("a"), output("b")])]
+def test_what_cannot_be_compared(prompts):
+    transition = grid_transitions(1)[0]
+    rows = [(transition, [output("a"), output("b")])]
     with pytest.raises(UserError, match="the reward gave 0 values for 1 predictions"):
         list(best(rows, judge({"a": 1, "b": 1}), prompts, threshold=0, compare=lambda *_, **__: []))
-
-
-def test_without_a_candidate_there_is_no_rate(prompts):
     report = Report()
-    transition = grid_transitions(1)[0]
     assert list(best([(transition, ["?"])], RougeReward(), prompts, threshold=0, report=report)) == []
     assert report.as_dict()["retain_rate"] is None
 

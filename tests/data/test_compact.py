@@ -107,8 +107,8 @@ def test_files_of_both_forms_one_after_the_other(tmp_path):
     first, second = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
     write_transitions(transitions[:4], first, repeat_history=True)
     write_transitions(transitions[4:], second)
-    first.write_bytes(first.read_bytes() + second.read_bytes())
-    assert list(read_transitions(first)) == transitions
+    second.write_bytes(first.read_bytes() + second.read_bytes())
+    assert list(read_transitions(second)) == transitions
 
 
 def test_no_more_than_a_trajectory_is_held():

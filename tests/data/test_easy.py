@@ -69,21 +69,23 @@ def test_the_threshold_for_a_share_by_hand(target, threshold, easy_samples):
     assert sum(mean_reward(sample, solution) > 0 for sample in HAND) == easy_samples
 
 
-@pytest.mark.parametrize(("target", "threshold"), [(0.3, 0.4), (0.5, 0.4), (0.51, 1.0), (1.0, 1.0), (0.0, 0.4)])
-def test_all_samples_alike_are_all_easy_or_none(target, threshold):
-    assert solve_threshold([[0.4, 0.8]] * 5, 0.0, target) == threshold
+@pytest.mark.parametrize(
+    ("samples", "target", "threshold"),
+    [
+        *(([[0.4, 0.8]] * 5, target, 0.4) for target in (0.0, 0.3, 0.5)),  # all are easy, or none
+        *(([[0.4, 0.8]] * 5, target, 1.0) for target in (0.51, 1.0)),
+        ([[0.1], [0.3], [0.3], [0.3], [0.6]], 0.4, 0.3),  # 1 of 5 is nearer than 4 of 5
+        ([[0.1], [0.3], [0.3], [0.3], [0.6]], 0.6, 0.6),
+        ([[0.1], [0.3], [0.3], [0.3], [0.6]], 0.5, 0.3),  # as near: fewer are easy
+        ([[1.0], [1.0], [0.2]], 1.0, 1.0),  # what holds no prediction is never easy
+        ([[1.0], []], 1.0, 1.0),
+    ],
+)
+def test_ties_go_together(samples, target, threshold):
+    assert solve_threshold(samples, 0.0, target) == threshold
 
 
-def test_ties_go_together():
-    samples = [[0.1], [0.3], [0.3], [0.3], [0.6]]
-    assert solve_threshold(samples, 0.0, 0.4) == 0.3  # 1 of 5 is nearer than 4 of 5
-    assert solve_threshold(samples, 0.0, 0.6) == 0.6
-    assert solve_threshold(samples, 0.0, 0.5) == 0.3  # as near: fewer are easy
-
-
-def test_what_holds_no_prediction_is_never_easy():
-    assert solve_threshold([[1.0], [1.0], [0.2]], 0.0, 1.0) == 1.0
-    assert solve_threshold([[1.0], []], 0.0, 1.0) == 1.0
+def test_there_is_no_threshold_without_predictions():
     with pytest.raises(UserError, match="no predictions"):
         solve_threshold([], 0.0, 0.3)
 

@@ -98,14 +98,6 @@ def test_pools_have_no_task_in_common():
     assert [pool_of(one, shares, seed=1) for one in several] != pools
 
 
-@pytest.mark.parametrize(
-    ("options", "message"), [({"turns": "alll"}, "did you mean 'all'"), ({"history": -1}, "history is -1")]
-)
-def test_bad_options(options, message):
-    with pytest.raises(UserError, match=message):
-        list(expand([], **options))
-
-
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=40), st.floats(0, 1), st.integers(0, 5))
 def test_a_split_leaks_no_task(tasks, share, seed):
@@ -193,13 +185,14 @@ def test_a_turn_is_counted_once_and_only_where_it_is_needed():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"history_tokens": -1, "count": len}, "history_tokens is -1"),
+        ({"turns": "alll"}, "did you mean 'all'"),
+        ({"history": -1}, "history is -1"),
         ({"history_tokens": 1.5, "count": len}, "history_tokens is 1.5"),
         ({"history_tokens": 5}, "history_tokens needs count"),
         ({"history_tokens": 5, "count": len, "history": 2}, "leave one of them out"),
     ],
 )
-def test_bad_histories(options, message):
+def test_bad_options(options, message):
     with pytest.raises(UserError, match=message):
         list(expand([], **options))
 

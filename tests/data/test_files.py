@@ -13,7 +13,6 @@ from wm_plugin.data.files import head
 from wm_plugin.data.readers import FORMATS, read_rows
 from wm_plugin.data.readers.base import Reject
 from wm_plugin.errors import UserError
-from wm_plugin.untrusted import loads
 
 
 def row(text: Any = "x", **more: Any) -> dict[str, Any]:
@@ -60,13 +59,10 @@ def test_layouts(rows, tmp_path, content, layout, mark, zipped):
     assert head(tmp_path / ("x.json.gz" if zipped else "x.json")).layout == layout
 
 
+@pytest.mark.parametrize("text", ["a", "x" * 200_000])
 @pytest.mark.parametrize("indent", [None, 1])
-def test_one_record_is_a_line_or_a_document(rows, indent):
-    assert rows(json.dumps(row("a"), indent=indent).encode()) == ["a"]
-
-
-def test_a_long_document_of_one_record(rows):
-    assert [len(text) for text in rows(json.dumps(row("x" * 200_000), indent=1).encode())] == [200_000]
+def test_one_record_is_a_line_or_a_document(rows, indent, text):
+    assert rows(json.dumps(row(text), indent=indent).encode()) == [text]
 
 
 def test_long_blank_beginnings(rows):
@@ -75,10 +71,9 @@ def test_long_blank_beginnings(rows):
 
 @pytest.mark.parametrize("content", [b"", b"\n \r\n", b"\xef\xbb\xbf"])
 def test_empty_files(rows, content):
-    with pytest.raises(UserError, match="the file is empty"):
-        rows(content)
-    with pytest.raises(UserError, match="the file is empty"):
-        rows(content, "openai")
+    for name in ("auto", "openai"):
+        with pytest.raises(UserError, match="the file is empty"):
+            rows(content, name)
 
 
 @pytest.mark.parametrize("content", [b"PAR1", b"name,text\n", b"\x00\x01", "{}".encode("utf-16"), b"5\n", b'"x"\n'])
@@ -102,14 +97,11 @@ DEEP = b'{"messages": ' + b"[" * 2000 + b"]" * 2000 + b"}"
     [
         (b'{"messages": [], "x": "\xff"}', "not UTF-8 at byte 23"),
         (b"\x00\x00\x00", "not JSON"),
-        (b'{"messages": "a\x00"}', "not JSON"),
         (line("b")[:-9], "not JSON"),
         (b'{"messages": ' + b"1" * 5000 + b"}", "an integer of more than 308 digits"),
         (DEEP, "nested more than 250 levels deep"),
         (b"5", "no list of messages"),
-        (b'"x"', "no list of messages"),
         (b"null", "no list of messages"),
-        (b"[]", "no list of messages"),
         (b"{}", "no list of messages"),
     ],
 )
@@ -153,7 +145,7 @@ def test_arrays_of_a_row_per_line_are_arrays(rows, tmp_path, begin, between, end
     assert head(tmp_path / "x.json").layout == "array"
 
 
-@pytest.mark.parametrize("cut", [20_000, 70_000, 200_000])
+@pytest.mark.parametrize("cut", [20_000, 200_000])
 @pytest.mark.parametrize("length", [5, 100_000])
 @pytest.mark.parametrize("place", [0, 1])
 @pytest.mark.parametrize(
@@ -195,31 +187,6 @@ def test_python_writes_numbers_into_arrays_that_others_do_not_read(rows, value):
     assert rows(b"[" + line("a") + b"," + odd + b"," + line("c") + b"]") == ["a", "b", "c"]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        *(
-            "18446744073709551616",
-            "-9223372036854775809",
-            "[1,99999999999999999999]",
-            '{"a":\n\r\t 99999999999999999999}',
-        ),
-        *(
-            "99999999999999999999 ",
-            "[-99999999999999999999]",
-            '"99999999999999999999"',
-            "0.12345678901234567890",
-            "-0.0",
-        ),
-        *("1234567890123456789012e-5", "1e999", "[Infinity]", '{"a": 18446744073709551615, "a": -0}'),
-    ],
-)
-def test_numbers_are_read_as_python_reads_them(text):
-    expected = json.loads(text)
-    value = loads(text)
-    assert (repr(value), type(value)) == (repr(expected), type(expected))
-
-
 def test_deep_values_are_rejected_where_they_cannot_be_kept(rows):
     deep: Any = 1
     for _ in range(300):
@@ -228,11 +195,6 @@ def test_deep_values_are_rejected_where_they_cannot_be_kept(rows):
     for content in (lines, array):
         first, second = rows(content)
         assert (first, "levels deep" in second) == ("a", True)
-
-
-def test_deep_arrays(rows):
-    first, second, third = rows(b"[" + line("a") + b"," + DEEP + b"," + line("c") + b"]")
-    assert (first, second[0], third) == ("a", "!", "c")
 
 
 def test_observations_of_megabytes(rows):
@@ -251,9 +213,7 @@ def test_other_line_separators_end_no_line(rows):
 
 
 @pytest.mark.parametrize("name", FORMATS)
-@pytest.mark.parametrize(
-    "top", [b"[]", b"{}", b"[[], 5, null]", b'{\n"a": [1]}', b"[{}]", b"\x00\n{}", b"5", b"{}\n{}"]
-)
+@pytest.mark.parametrize("top", [b"[]", b"{}", b"[[], 5, null]", b'{\n"a": [1]}', b"\x00\n{}", b"{}\n{}"])
 def test_other_values_at_the_top(tmp_path, name, top):
     (tmp_path / "x.json").write_bytes(top)
     try:
@@ -274,10 +234,6 @@ def test_broken_gzip(tmp_path, cut):
         assert "x.jsonl.gz" in str(error)  # noqa: PT017 - either is right
     else:
         assert isinstance(records[-1], Reject)
-
-
-def test_what_is_only_named_gzip_is_read(rows):
-    assert rows(line("a") + b"\n" + line("b"), name="x.jsonl.gz") == ["a", "b"]
 
 
 def test_a_document_of_rows_breaks_off(tmp_path):

@@ -125,12 +125,7 @@ def test_answers_to_invalid_actions_are_told_by_what_the_world_declares() -> Non
             (made,) = observed(Trajectory.model_validate({"turns": [turn]})).turns[0].observations
             counts = {"actions": 1, "invalid": invalid} if tool == "act" else {}
             assert made.data == {"score": 1, **counts}
-    answer = {
-        "kind": "tool",
-        "text": "Invalid: 1 of 2\n..A>",
-        "tool": "act",
-        "call": 0,
-    }  # it counts, and Filter reads it
+    answer = {"kind": "tool", "text": "Invalid: 1 of 2\n..A>", "tool": "act", "call": 0}  # Filter reads the count
     turn = {"action": {"calls": [{"name": "act"}]}, "observations": [answer]}
     assert observed(Trajectory.model_validate({"turns": [turn]})).turns[0].observations[0].data == {}
 

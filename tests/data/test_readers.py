@@ -110,10 +110,6 @@ def test_a_document_of_lists_alone_is_of_no_format(tmp_path: Path):
     (tmp_path / "x.json").write_text(json.dumps({"a": [], "b": None}, indent=1))
     with pytest.raises(UserError, match="no known format"):
         list(read(tmp_path / "x.json"))
-
-
-def test_an_unknown_format_is_refused_with_the_nearest(tmp_path: Path):
-    (tmp_path / "x.json").write_text("[{}]")
     with pytest.raises(UserError, match="tau2"):
         list(read(tmp_path / "x.json", "tau_2"))
 
@@ -143,39 +139,36 @@ def test_a_turn_is_a_message_with_what_answers_it(one):
     assert result.metadata == {"score": 2}
 
 
-@pytest.mark.parametrize("count", [1, 2, 12])
-def test_parallel_calls_get_their_results_by_id_whatever_the_order(one, count):
-    calls = [call(f"f{n}", "{}", f"id{n}") for n in range(count)]
-    answers = [tool(f"result {n}", f"id{n}") for n in reversed(range(count))]
-    (turn,) = one(chat(says(None, *calls), *answers)).turns
-    assert [(o.call, o.tool, o.text) for o in turn.observations] == [(n, f"f{n}", f"result {n}") for n in range(count)]
+F, G = call("f", "{}", "a"), call("g", "{}", "b")
+TWELVE = range(12)
 
 
-def test_repeated_ids_are_paired_by_position(one):
-    calls = [call("f", '{"n": 0}', "x"), call("g", '{"n": 1}', "x")]
-    result = one(chat(says(None, *calls), tool("0", "x"), tool("1", "x"), says(None, calls[0]), tool("2", "x")))
-    assert [[(o.tool, o.text) for o in t.observations] for t in result.turns] == [
-        [("f", "0"), ("g", "1")],
-        [("f", "2")],
-    ]
-
-
-def test_an_unknown_id_takes_the_call_that_no_other_result_names(one):
-    (turn,) = one(
-        chat(says(None, call("f", "{}", "a"), call("g", "{}", "b")), tool("of g", "?"), tool("of f", "a"))
-    ).turns
-    assert [(o.tool, o.text) for o in turn.observations] == [("f", "of f"), ("g", "of g")]
-
-
-def test_a_late_result_finds_its_turn_by_id(one):
-    late = [
-        says(None, call("f", "{}", "a")),
-        user("and?"),
-        says(None, call("g", "{}", "b")),
-        tool("F", "a"),
-        tool("G", "b"),
-    ]
-    assert texts(one(chat(*late))) == [["F", "and?"], ["G"]]
+@pytest.mark.parametrize(
+    ("messages", "observed"),
+    [
+        (
+            [
+                says(None, *(call(f"f{n}", "{}", f"id{n}") for n in TWELVE)),
+                *(tool(f"result {n}", f"id{n}") for n in reversed(TWELVE)),
+            ],
+            [[(f"f{n}", f"result {n}") for n in TWELVE]],
+        ),
+        (  # repeated ids: by position
+            [says(None, call("f", "{}", "x"), call("g", "{}", "x")), tool("0", "x"), tool("1", "x")],
+            [[("f", "0"), ("g", "1")]],
+        ),
+        ([says(None, F, G), tool("of g", "?"), tool("of f", "a")], [[("f", "of f"), ("g", "of g")]]),  # an unknown id
+        (  # a late result
+            [says(None, F), user("and?"), says(None, G), tool("F", "a"), tool("G", "b")],
+            [[("f", "F"), (None, "and?")], [("g", "G")]],
+        ),
+    ],
+)
+def test_results_find_their_calls(one, messages, observed):
+    result = one(chat(*messages))
+    assert [[(o.tool, o.text) for o in turn.observations] for turn in result.turns] == observed
+    results = [o for o in result.turns[0].observations if o.tool]
+    assert [o.call for o in results] == list(range(len(results)))
 
 
 def test_old_files_have_no_ids(one):
@@ -189,7 +182,7 @@ def test_old_files_have_no_ids(one):
 @pytest.mark.parametrize("identity", ["b", 2])
 def test_the_id_of_a_result_has_three_names_and_two_types(one, key, identity):
     answer = {"role": "tool", "content": "of g", key: [identity] if key == "tool_call_ids" else identity}
-    (turn,) = one(chat(says(None, call("f", "{}", "a"), call("g", "{}", identity)), answer)).turns
+    (turn,) = one(chat(says(None, F, call("g", "{}", identity)), answer)).turns
     assert [(o.tool, o.call) for o in turn.observations] == [("g", 1)]
 
 
@@ -211,11 +204,7 @@ def test_contents_of_every_type(one, content, text):
     result = one(chat(says(content, call("f")), tool(content), user(content)))
     assert result.turns[0].action.text == text
     assert texts(result) == [[text, text]]
-
-
-def test_content_may_be_absent(one):
-    result = one(chat({"role": "assistant", "tool_calls": [call("f")]}, {"role": "tool"}))
-    assert texts(result) == [[""]]
+    assert texts(one(chat({"role": "assistant", "tool_calls": [call("f")]}, {"role": "tool"}))) == [[""]]  # absent
 
 
 @pytest.mark.parametrize(
@@ -227,7 +216,6 @@ def test_content_may_be_absent(one):
         ("", ""),
         (None, None),
         ("1" * 5000, "1" * 5000),
-        ("[" * 1000 + "]" * 1000, "[" * 1000 + "]" * 1000),
         ("[" * 250 + "]" * 250, "[" * 250 + "]" * 250),
         ('{"a": NaN}', {"a": "NaN"}),
     ],
@@ -308,13 +296,6 @@ def test_users_who_call_tools_observe_their_own_results(one):
         ("user", ["rebooted"]),
     ]
     assert [o.kind for _, _, o in result.observed()] == ["user", "tool", "user"]
-
-
-def test_the_requestor_says_whose_result_it_is(one):
-    messages = [says(None, call("f")), {**user(None), "tool_calls": [call("g")]}]
-    answers = [tool("of f", requestor="assistant"), tool("of g", requestor="user")]
-    result = one(chat(*messages, *answers))
-    assert texts(result) == [["of f"], ["of g"]]
 
 
 def test_tau2_keeps_policy_reward_and_the_rest(one, refused):
@@ -446,10 +427,9 @@ def written(folder: Path, *rows: Any) -> Path:
     return path
 
 
-@pytest.mark.parametrize("failures", [1, 30])
-def test_word2world_is_told_though_its_first_episodes_failed(tmp_path, failures):
-    made = list(read(written(tmp_path, *[FAILED] * failures, WORLD)))
-    assert [t.success for t in made] == [False] * failures + [True]
+def test_word2world_is_told_though_its_first_episodes_failed(tmp_path):
+    made = list(read(written(tmp_path, *[FAILED] * 30, WORLD)))
+    assert [t.success for t in made] == [False] * 30 + [True]
     assert all(t.turns[0].action.text in ("take it", "go") for t in made)  # the user's
 
 
@@ -487,14 +467,11 @@ def test_dialogues_that_fit_two_formats_name_both(tmp_path, rows, why):
         assert list(read(path, name, on_reject=lambda _: None))
 
 
-def test_a_chat_without_a_system_message_is_no_dialogue_with_a_world(tmp_path):
+def test_chats_of_an_agent_are_no_dialogues_with_a_world(tmp_path):
+    """Without a system message, or with a call somewhere."""
     (made,) = read(written(tmp_path, {"messages": FAILED["messages"][1:]}))
-    assert made.turns[0].action.text == "Nothing happens."  # the assistant's
-
-
-def test_dialogues_with_a_call_somewhere_are_chats_of_an_agent(tmp_path):
     plain, called = read(written(tmp_path, FAILED, CALLS))
-    assert plain.turns[0].action.text == "Nothing happens."  # the assistant's
+    assert made.turns[0].action.text == plain.turns[0].action.text == "Nothing happens."  # the assistant's
     assert called.turns[0].action.calls
 
 
@@ -600,13 +577,10 @@ def test_agentworldbench_surplus_responses_are_rejected(refused):
     assert "1 prompts, but 2 responses" in refused([{**BENCH, "response": ["a", "b"]}]).reason
 
 
-def test_own_files_of_a_later_release_are_refused(refused):
-    assert "later release" in refused([{**OWN, "version": 99}]).reason
-
-
-@pytest.mark.parametrize("version", ["10", 10.0, True, None, [1]])
+@pytest.mark.parametrize("version", ["10", 10.0, None])
 def test_a_version_that_the_schema_would_make_a_number_of_is_refused(refused, version):
     assert refused([{**OWN, "version": version}]).reason == "`version` is no whole number"
+    assert "later release" in refused([{**OWN, "version": 99}]).reason
 
 
 @pytest.mark.parametrize(

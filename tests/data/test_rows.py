@@ -29,16 +29,15 @@ def calling(arguments):
     }
 
 
-def test_one_answer():
+def test_messages_to_train_on():
     one = sample([*ASKED, ANSWER], [False, False, True])
     assert sft_row(one, "trl", single=True) == {"prompt": ASKED, "completion": [ANSWER]}
     assert sft_row(one, "verl", single=True) == {"messages": [*ASKED, ANSWER]}
-
-
-def test_several_answers():
     several = sample([*ASKED, ANSWER, ASKED[1], ANSWER], [False, False, True, False, True], TOOLS)
     assert sft_row(several, "trl", single=False) == {"messages": list(several.messages), "tools": json.dumps(TOOLS)}
     assert sft_row(several, "verl", single=False) == {"messages": list(several.messages), "tools": TOOLS}
+    row = sft_row(sample([*ASKED, ANSWER, ASKED[1], ANSWER], [False] * 4 + [True]), "trl", single=True)
+    assert row["prompt"] == [*ASKED, ANSWER, ASKED[1]]  # history is no matter for a completion
 
 
 @pytest.mark.parametrize(("host", "single"), [("trl", True), ("trl", False), ("verl", True), ("verl", False)])
@@ -46,11 +45,6 @@ def test_what_a_host_would_count_otherwise_needs_tokens(host, single):
     train = [False, False, True, False, single and host == "trl"]
     with pytest.raises(UserError, match="give a tokenizer, and the rows are tokens"):
         sft_row(sample([*ASKED, ANSWER, ASKED[1], ANSWER], train), host, single=single)
-
-
-def test_history_is_no_matter_for_a_completion():
-    row = sft_row(sample([*ASKED, ANSWER, ASKED[1], ANSWER], [False] * 4 + [True]), "trl", single=True)
-    assert row["prompt"] == [*ASKED, ANSWER, ASKED[1]]
 
 
 def test_tokens_are_the_same_for_both():

@@ -62,6 +62,8 @@ def test_figures_by_hand():
     assert figures["categories"]["retrieval"] == pytest.approx(1 / 3)
     assert figures["categories"]["other"] == pytest.approx(1 / 3)
     assert figures["kept_by_information"] == 1.0
+    figures = summary(LOST, measure=lambda text: len(text.split())).as_dict()
+    assert (figures["unit"], figures["observation_length"]["max"]) == ("tokens", 4)
 
 
 def test_rows_without_a_task_are_tasks_of_their_own():
@@ -79,12 +81,6 @@ def test_transitions_give_what_their_trajectories_give():
     assert [s.before for s in summary(WON).samples] == ["two boxes", "nothing found"]
 
 
-def test_lengths_in_another_unit():
-    figures = summary(LOST, measure=lambda text: len(text.split())).as_dict()
-    assert figures["unit"] == "tokens"
-    assert figures["observation_length"]["max"] == 4
-
-
 def test_every_transition_may_be_a_sample():
     places = set()
     for seed in range(40):
@@ -96,9 +92,7 @@ def test_every_transition_may_be_a_sample():
 
 def test_nothing_gives_no_figure():
     figures = summary().as_dict()
-    assert figures["observation_length"] is None
-    assert figures["error_share"] is None
-    assert spread([]) is None
+    assert figures["observation_length"] is figures["error_share"] is spread([]) is None
 
 
 def written(tmp_path, *summaries):
@@ -143,7 +137,3 @@ def test_the_page_of_many_tools_and_long_texts_is_bounded(tmp_path):
     assert len(text) < 60_000
     assert "150 less frequent tools are not shown" in page.text
     assert page.text.count("of 15,000 characters are not shown") >= 8
-
-
-def test_no_transition_is_a_page_too(tmp_path):
-    assert "0 transitions." in Page(written(tmp_path, summary()), "What a.jsonl holds").text

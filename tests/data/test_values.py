@@ -38,15 +38,7 @@ from wm_plugin.data.values import mask_values, masked, profile_to_context, schem
             '{"type":"object","properties":{"address1":{"type":"string"},"address2":{"type":"string"}}}',
         ),
         (' {"a":\n1}\r\n', '{"type":"object","properties":{"a":{"type":"integer"}}}'),
-        ("3.5", None),
-        ('"text"', None),
-        ("true", None),
-        ("null", None),
-        ("", None),
-        ("{'a': 1}", None),
-        ("No such user.", None),
-        ("[" * 300 + "]" * 300, None),
-        ("[" * 100_000, None),
+        *((text, None) for text in ("3.5", '"text"', "null", "", "{'a': 1}", "[" * 300 + "]" * 300)),
     ],
 )
 def test_schemas(text, schema):
@@ -140,11 +132,8 @@ def test_what_a_user_knows_goes_to_the_world_model_alone(tmp_path, last):
     assert "kettle" not in told.model_dump_json()
     assert profile_to_context(told) is told
     assert profile_to_context(second) is second
+    told = told.context.model_copy(update={"simulation_instruction": "Fail."})
+    instruction = profile_to_context(first.model_copy(update={"context": told})).context.simulation_instruction
+    assert instruction == "Fail.\n\nWhat the user was told about themselves:\nYou are Jo Doe."
+    told = profile_to_context(first)
     assert chat(told.context, told.turns) == chat(first.context, first.turns)
-
-
-def test_a_profile_comes_after_other_instructions():
-    made = Trajectory(turns=(), metadata={"user_profile": {"known_info": " You are Jo. "}})
-    made = made.model_copy(update={"context": made.context.model_copy(update={"simulation_instruction": "Fail."})})
-    instruction = profile_to_context(made).context.simulation_instruction
-    assert instruction == "Fail.\n\nWhat the user was told about themselves:\nYou are Jo."

@@ -77,13 +77,12 @@ def test_what_is_no_json_is_not_written(value):
         trajectory(value=value).to_bytes()
 
 
-@pytest.mark.parametrize("text", ["x", "\ud800"])
 @pytest.mark.parametrize("reward", [None, 0.25, math.inf, -math.inf])
 @pytest.mark.parametrize("success", [None, True, False])
-def test_outcomes_come_back_as_they_were(out, text, reward, success):
-    kept = trajectory(text, reward=reward, success=success)
-    write([kept], out)
-    assert list(read(out)) == [kept]
+def test_outcomes_come_back_as_they_were(out, reward, success):
+    kept = [trajectory(text, reward=reward, success=success) for text in ("x", "\ud800")]
+    write(kept, out)
+    assert list(read(out)) == kept
 
 
 JSON = st.recursive(
@@ -134,9 +133,6 @@ def test_parquet_of_others_is_refused(tmp_path):
     parquet.write_table(pyarrow.table({"prompt": ["x"]}), tmp_path / "x.parquet")
     with pytest.raises(UserError, match="of no known format"):
         list(read(tmp_path / "x.parquet"))
-    (tmp_path / "y.parquet").write_bytes(b"PAR1")
-    with pytest.raises(UserError, match="y.parquet"):
-        list(read(tmp_path / "y.parquet"))
 
 
 def test_rows_of_parquet_that_do_not_fit_are_rejected(tmp_path):
@@ -154,19 +150,15 @@ def failing(rows: list[Any]) -> Iterator[Any]:
     raise RuntimeError("in the middle")
 
 
-def test_a_failure_in_the_middle_leaves_the_old_files(out):
-    write([trajectory("old"), REJECT], out)
-    beside = out.with_name("out.rejects.jsonl")
-    before = {path: path.read_bytes() for path in (out, beside)}
-    with pytest.raises(RuntimeError, match="in the middle"):
-        write(failing([trajectory("new"), REJECT, REJECT]), out)
-    assert {path: path.read_bytes() for path in out.parent.iterdir()} == before
-
-
-def test_a_failure_in_the_middle_leaves_no_file(out):
+def test_a_failure_in_the_middle_leaves_the_files_that_were_there(out):
     with pytest.raises(RuntimeError):
         write(failing([trajectory(), REJECT]), out)
     assert list(out.parent.iterdir()) == []
+    write([trajectory("old"), REJECT], out)
+    before = {path: path.read_bytes() for path in (out, out.with_name("out.rejects.jsonl"))}
+    with pytest.raises(RuntimeError, match="in the middle"):
+        write(failing([trajectory("new"), REJECT, REJECT]), out)
+    assert {path: path.read_bytes() for path in out.parent.iterdir()} == before
 
 
 def test_rejected_rows_are_written_with_their_reasons(out):
@@ -209,13 +201,14 @@ def test_strict_stops_at_the_first_rejected_row_and_writes_nothing(out):
 
 
 def test_names_that_cannot_be_written(tmp_path):
-    with pytest.raises(UserError, match=".jsonl or .parquet"):
-        write([], tmp_path / "x.csv")
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match="file is no folder, so nothing can be written into it"):
-        write([], tmp_path / "file" / "x.jsonl")
-    with pytest.raises(UserError, match="x.csv: write a name"):
-        write([], tmp_path / "none" / "x.csv")
+    for name, message in (
+        ("x.csv", ".jsonl or .parquet"),
+        ("file/x.jsonl", "file is no folder, so nothing can be written into it"),
+        ("none/x.csv", "x.csv: write a name"),
+    ):
+        with pytest.raises(UserError, match=message):
+            write([], tmp_path / name)
     assert not (tmp_path / "none").exists()
     with pytest.raises(UserError, match="ends in .jsonl"):
         write_transitions([], tmp_path / "x.parquet")

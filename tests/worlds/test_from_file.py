@@ -199,8 +199,8 @@ def test_mistakes_are_named(tmp_path, values, message):
 def test_mistakes_in_tasks_and_files_that_are_none_are_named(tmp_path):
     with pytest.raises(UserError, match=r"tasks\[1\]: .* has no field 'queries'; did you mean 'query'"):
         dataset_rows(1, path=written(tmp_path, changed(["tasks", 1], {"queries": "x"})))
-    with pytest.raises(UserError, match=r"none.yaml cannot be read \(No such file"):
+    with pytest.raises(UserError, match=r"none.yaml' cannot be read \(No such file"):
         ENVIRONMENTS.get(str(tmp_path / "none.yaml"))
-    (tmp_path / "bad.yaml").write_bytes(b"tools: [\xff")
+    (tmp_path / "bad.yaml").write_text("tools: [")
     with pytest.raises(UserError, match="bad.yaml is not YAML"):
         ENVIRONMENTS.get(str(tmp_path / "bad.yaml"))

@@ -12,7 +12,6 @@ from rich.text import Text
 
 from wm_plugin.cli.numbers import NotNegative
 from wm_plugin.cli.output import prints
-from wm_plugin.cli.support import read_yaml
 from wm_plugin.cli.templates import TokenizerFlags, tokenizer_checks, training_template
 from wm_plugin.data.host_dumps import warnings
 from wm_plugin.data.outputs import check_apart, check_out, write_text
@@ -20,6 +19,7 @@ from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.lab.evaluation import rollout_rows
 from wm_plugin.lab.evaluation.rollout_rows import Row
 from wm_plugin.options import option
+from wm_plugin.runtime.texts import read_yaml
 from wm_plugin.tokens.tokenizer import turn_ends
 from wm_plugin.tokens.view import LEGEND, Token, to_text, visible
 
@@ -34,7 +34,7 @@ class CountFlags(TokenizerFlags):
     def settings(self) -> Mapping[str, Any]:
         if self.config is None:
             return {}
-        settings = read_yaml(self.config, "--config")
+        settings = read_yaml(Path(self.config), "--config")
         if not isinstance(settings, dict):
             raise UserError(f"{self.config} holds no settings; write e.g. coeff: 0.05")
         arguments = settings.get("chat_template_kwargs")

@@ -4,11 +4,11 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from wm_plugin.errors import UserError
 from wm_plugin.options import Options
-from wm_plugin.runtime.texts import read_text
+from wm_plugin.runtime.texts import read_yaml
 from wm_plugin.untrusted import encodable
 
 if TYPE_CHECKING:
@@ -53,17 +53,6 @@ def simulated_world(world: "World", path: str) -> "SimulatedWorld":
     return SimulatedWorld(world.spec, config=config)
 
 
-def read_yaml(path: str, flag: str) -> Any:
-    """The value of a YAML file."""
-    import yaml
-
-    text = read_text(Path(path), flag)
-    try:
-        return yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # also of a date or a number
-        raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
-
-
 def read_block(path: str, flag: str, key: str, model: type[Block]) -> Block:
     """Read options from a file that has them by themselves or under `key`.
 
@@ -73,7 +62,7 @@ def read_block(path: str, flag: str, key: str, model: type[Block]) -> Block:
     Raises:
         UserError: the file cannot be read, is not YAML, or a value does not fit; the message names the file.
     """
-    values = read_yaml(path, flag)
+    values = read_yaml(Path(path), flag)
     if isinstance(values, dict) and key in values:  # no block has its own name among its keys
         values = values[key]
     try:

@@ -5,17 +5,15 @@ import json
 import os
 import sqlite3
 import threading
-import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from wm_plugin.errors import UserError
 
 _APPLICATION = 0x776D7263  # application_id in the file's head: "wmrc"
-_LAYOUT = 1  # user_version
 _MAX_VARIABLES = 500  # of one statement
 _TIMEOUT = 30.0  # seconds to wait for another process's write
 
@@ -33,16 +31,13 @@ class ReplyCache:
 
     Args:
         path: the file. It is created, with its folders, if it does not exist.
-        max_entries: beyond this number the least recently used entries are deleted; None keeps all.
 
     Raises:
         UserError: the file cannot be opened or is not a cache.
     """
 
-    def __init__(self, path: str | Path, *, max_entries: int | None = 1_000_000, tag: str = "") -> None:
-        if max_entries is not None and max_entries < 1:
-            raise UserError(f"max_entries is {max_entries}; write a number >= 1, or leave it out")
-        self.path, self.max_entries, self.tag = Path(path), max_entries, tag
+    def __init__(self, path: str | Path, *, tag: str = "") -> None:
+        self.path, self.tag = Path(path), tag
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._process = 0
@@ -50,11 +45,10 @@ class ReplyCache:
         self._open()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k != "_lock"} | {"_connection": None, "_process": 0}
+        return {"path": self.path, "tag": self.tag}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._lock = threading.Lock()
+        self.__init__(**state)  # type: ignore[misc]
 
     def key(self, body: Mapping[str, Any]) -> str:
         """Return the key of a request's body."""
@@ -66,32 +60,18 @@ class ReplyCache:
         wanted = list(keys)
         replies: dict[str, str] = {}
         with self._lock, self._errors_as_warning():
-            connection = self._open()
             for start in range(0, len(wanted), _MAX_VARIABLES):
                 part = wanted[start : start + _MAX_VARIABLES]
                 marks = ",".join("?" * len(part))
-                rows = connection.execute(f"SELECT key, reply FROM replies WHERE key IN ({marks})", part)
+                rows = self._open().execute(f"SELECT key, reply FROM replies WHERE key IN ({marks})", part)
                 replies |= {key: reply for key, reply in rows if isinstance(reply, str) and isinstance(key, str)}
-            if replies and self.max_entries is not None:  # recency only matters where entries are deleted
-                with connection:
-                    connection.executemany(
-                        "UPDATE replies SET used = (SELECT MAX(used) FROM replies) + 1 WHERE key = ?",
-                        [(key,) for key in replies],
-                    )
         return replies
 
     def put(self, replies: Mapping[str, str]) -> None:
-        """Store replies by key, and delete the least recently used entries beyond `max_entries`."""
-        valid = [(key, reply) for key, reply in replies.items() if _is_unicode(key) and _is_unicode(reply)]
+        """Store replies by key."""
+        valid = [(key, reply) for key, reply in replies.items() if _is_unicode(key + reply)]
         with self._lock, self._errors_as_warning(), self._open() as connection:
-            connection.executemany(
-                "INSERT OR REPLACE INTO replies VALUES (?, ?, (SELECT COALESCE(MAX(used), 0) FROM replies) + 1)", valid
-            )
-            if self.max_entries is not None:
-                connection.execute(
-                    "DELETE FROM replies WHERE key IN (SELECT key FROM replies ORDER BY used DESC LIMIT -1 OFFSET ?)",
-                    (self.max_entries,),
-                )
+            connection.executemany("INSERT OR REPLACE INTO replies (key, reply) VALUES (?, ?)", valid)
 
     def _open(self) -> sqlite3.Connection:
         """Return this process's connection; SQLite connections do not survive a fork."""
@@ -110,22 +90,18 @@ class ReplyCache:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         connection = sqlite3.connect(self.path, timeout=_TIMEOUT, check_same_thread=False)  # `_lock` guards it
         connection.text_factory = _text
-        _wait_for(lambda: connection.execute("PRAGMA journal_mode = WAL"))
+        with suppress(sqlite3.OperationalError):  # another process is making the file, and does the same
+            connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
         with connection:
-            connection.execute("BEGIN IMMEDIATE")  # only one of several processes creates the tables
+            connection.execute("BEGIN IMMEDIATE")  # only one of several processes creates the table
             kind = connection.execute("PRAGMA application_id").fetchone()[0]
-            layout = connection.execute("PRAGMA user_version").fetchone()[0]
             tables = connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]
-            if tables and (kind, layout) != (_APPLICATION, _LAYOUT):
+            if tables and kind != _APPLICATION:
                 raise sqlite3.DatabaseError("it is another database")
             if not tables:
                 connection.execute(f"PRAGMA application_id = {_APPLICATION}")
-                connection.execute(f"PRAGMA user_version = {_LAYOUT}")
-                connection.execute(
-                    "CREATE TABLE replies (key TEXT PRIMARY KEY, reply TEXT, used INTEGER) WITHOUT ROWID"
-                )
-                connection.execute("CREATE INDEX recency ON replies (used)")
+                connection.execute("CREATE TABLE replies (key TEXT PRIMARY KEY, reply TEXT) WITHOUT ROWID")
         return connection
 
     @contextmanager
@@ -149,22 +125,9 @@ def _text(raw: bytes) -> str | None:
 
 
 def _is_unicode(text: str) -> bool:
-    """Whether a text has no lone surrogates, which JSON can hold."""
+    """Tell whether a text has no lone surrogates, which JSON can hold."""
     try:
         text.encode()
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _wait_for(change: Callable[[], object]) -> None:
-    """Retry while the file is locked: SQLite's own timeout does not cover a change of the journal mode."""
-    until = time.monotonic() + _TIMEOUT
-    while True:
-        try:
-            change()
-            return
-        except sqlite3.OperationalError as error:
-            if "locked" not in str(error) or time.monotonic() > until:
-                raise
-        time.sleep(0.01)

@@ -241,10 +241,7 @@ class Server:
         }
 
     def _bodies(
-        self,
-        conversations: Iterable[Sequence[Message]],
-        seeds: Iterable[int] | None,
-        fields: Mapping[str, Any] | None,
+        self, conversations: Iterable[Sequence[Message]], seeds: Iterable[int] | None, fields: Mapping[str, Any] | None
     ) -> Iterator[dict[str, Any]]:
         if seeds is None:
             return (self.body(messages, fields=fields) for messages in conversations)

@@ -176,7 +176,7 @@ def last_message_rows(
 
 
 def _is_unicode(sample: Sample) -> bool:
-    """Whether all texts can be encoded. Texts cut between UTF-16 units hold half surrogate pairs, which no tokenizer takes."""
+    """Tell whether all texts can be encoded. Texts cut between UTF-16 units hold half surrogate pairs."""
     try:
         json.dumps([sample.messages, sample.tools, sample.columns], ensure_ascii=False).encode()
     except UnicodeEncodeError:

@@ -35,7 +35,7 @@ def imitation(trajectories: Iterable[Trajectory], *, construction: str = "imitat
 def rft(
     trajectories: Iterable[Trajectory], *, threshold: float | None = None, per_task: int | None = None, seed: int = 0
 ) -> Iterator[Sample]:
-    """Rejection-sampling fine-tuning: `imitation` of the agent's own successes, without duplicates.
+    """Yield `imitation` of the agent's own successes, without duplicates: rejection-sampling fine-tuning.
 
     Args:
         threshold: a reward of at least this is a success too; None counts only the flag `success`.

@@ -84,10 +84,13 @@ def head(path: Path) -> Head:
         UserError: the file is empty, or neither JSON nor parquet.
     """
     if path.suffix == ".parquet":
-        rows = list(islice(_rows(path), _ROWS))
-        if not rows:
+        rows = islice(_rows(path), _ROWS)
+        first_row = next(rows, None)
+        if first_row is None:
             raise UserError(f"{path}: the file is empty")
-        return Head("parquet", next((row.value for row in rows if row.value), {}))  # the first may be too large
+        return Head(
+            "parquet", first_row.value or next((row.value for row in rows if row.value), {})
+        )  # it may be too large
     start, whole = _beginning(path)
     text = start.lstrip(b" \t\r\n")
     if not text:

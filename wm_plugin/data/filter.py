@@ -21,12 +21,12 @@ SOME = re.compile(r"Invalid: (\d{1,9}) of (\d{1,9})(?:\n|$)")
 
 
 def _too_short(trajectory: Trajectory) -> bool:
-    """Fewer than two turns with an observation."""
+    """Tell whether fewer than two turns have an observation."""
     return len({number for number, _, _ in trajectory.observed()}) < 2
 
 
 def _undeclared_tools(trajectory: Trajectory) -> bool:
-    """A call of a tool that the context does not declare. A context without tools forbids nothing."""
+    """Tell whether the agent calls a tool that the context does not declare. A context without tools forbids nothing."""
     functions = [(tool.get("function"), tool) for tool in trajectory.context.action_space]
     declared = {str((function if isinstance(function, dict) else tool).get("name")) for function, tool in functions}
     called = {call.name for turn in trajectory.turns if turn.actor == "agent" for call in turn.action.calls}

@@ -153,7 +153,7 @@ def atomic(
 
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """As `atomic`, for a folder that does not exist."""
+    """Do what `atomic` does, for a folder that does not exist."""
     with work_folder(path) as folder:
         unfinished = folder / "folder"
         unfinished.mkdir()

@@ -34,7 +34,7 @@ def write_call(call: Call) -> str:
 
 
 def write_action(action: Action, answered: int | None = None, told: Sequence[Observation] = ()) -> str:
-    """The action's text and calls, one per line.
+    """Write the action's text and calls, one per line.
 
     Args:
         answered: the index of the call to be answered; if there are several calls, a last line names it.
@@ -49,7 +49,7 @@ def write_action(action: Action, answered: int | None = None, told: Sequence[Obs
 
 
 def instruction_of(observation: Observation) -> str:
-    """What a world model was told about an observation alone (see `worlds.wrappers.control`); "" if it was told nothing."""
+    """Return what a world model was told about an observation alone (see `worlds.wrappers.control`), or ""."""
     control = observation.data.get("control")
     told = control.get("instruction") if isinstance(control, dict) else None
     return told.strip() if isinstance(told, str) else ""

@@ -6,13 +6,13 @@ One pass in little memory: only the length of each text is kept.
 import random
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from wm_plugin.data.readers import read
-from wm_plugin.data.schema import Action, Observation, Trajectory, Transition
+from wm_plugin.data.schema import Action, Context, Observation, Trajectory, Transition, Turn
 from wm_plugin.data.transitions import holds_transitions, identity, read_transitions
 from wm_plugin.data.turn_texts import action_text
 from wm_plugin.errors import UserError
@@ -68,13 +68,8 @@ class Summary:
         """Count a trajectory with its transitions, or a single transition."""
         if isinstance(record, Transition):
             self.tasks.add(record.task_id or record.trajectory)
-            before = record.history[-1].observations[-1:] if record.history else ()
-            self._observe(
-                f"{record.trajectory}, turn {record.turn}",
-                before[0].text if before else record.context.initial_state,
-                record.action,
-                record.observation,
-            )
+            where = f"{record.trajectory}, turn {record.turn}"
+            self._observe(where, record.context, record.history[-1:], record.action, record.observation)
             return
         self.tasks.add(record.task_id or identity(record))
         self.trajectories += 1
@@ -82,17 +77,15 @@ class Summary:
         self.outcomes[record.success] += 1
         if record.reward is not None:
             self.rewards.append(record.reward)
-        where = f"{record.source.file}, row {record.source.row}" if record.source else record.task_id
+        place = f"{record.source.file}, row {record.source.row}" if record.source else record.task_id
         for number, _, observation in record.observed():
-            before = record.turns[number - 1].observations[-1:] if number else ()
-            self._observe(
-                f"{where}, turn {number}",
-                before[0].text if before else record.context.initial_state,
-                record.turns[number].action,
-                observation,
-            )
+            before = record.turns[max(number - 1, 0) : number]
+            where = f"{place}, turn {number}"
+            self._observe(where, record.context, before, record.turns[number].action, observation)
 
-    def _observe(self, where: str, before: str, action: Action, observation: Observation) -> None:
+    def _observe(
+        self, where: str, context: Context, turns: Sequence[Turn], action: Action, observation: Observation
+    ) -> None:
         action_as_text = action_text(action, observation.call)
         name = category(action_as_text, observation.text)
         self.transitions += 1
@@ -107,6 +100,8 @@ class Summary:
         # every transition has the same chance to be among the samples, however many come
         place = self.transitions - 1 if self.transitions <= self._sample_size else self._rng.randrange(self.transitions)
         if place < self._sample_size:
+            seen = [one.text for turn in turns for one in turn.observations[-1:]]
+            before = seen[-1] if seen else context.initial_state
             sample = Sample(where, before, action_as_text, observation.text, name, observation.error)
             self.samples[place : place + 1] = [sample]
 
@@ -181,5 +176,5 @@ def summarize(
 
 
 def scores_beside(source: str | Path) -> Path:
-    """The path of the scores that `wm data easy` leaves beside its output."""
+    """Return the path of the scores that `wm data easy` leaves beside its output."""
     return Path(source).with_name(f"{Path(source).stem}.easy.jsonl")

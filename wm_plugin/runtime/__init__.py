@@ -1,6 +1,3 @@
-"""Servers, event loops, processes and sandboxes, without anything about world models.
-
-Import from the modules: `server`, `predict`, `workers`, `sandbox`, `background`, `checks`.
-"""
+"""Processes, sandboxes, event loops and text files, without anything about world models. Import from the modules."""
 
 __all__: list[str] = []  # the modules are the interface: some need extras

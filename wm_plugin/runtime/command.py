@@ -12,7 +12,7 @@ from wm_plugin.runtime.secrets import redact
 
 
 def exit_code(run: Callable[[], int], name: str) -> int:
-    """What `run` returns, or the code of the error that ended it: 2 bad input, 130 interrupted, 1 what the system refused.
+    """Return what `run` returns, or the code of the error that ended it: 2 bad input, 130 interrupted, 1 what the system refused.
 
     The error is a line on standard error that begins with the command's name. Errors of other kinds are ours, and keep their
     traceback.
@@ -36,7 +36,7 @@ def exit_code(run: Callable[[], int], name: str) -> int:
 
 @contextmanager
 def output() -> Iterator[None]:
-    """For printing, and nothing else: if the reader closes the pipe, as `head` does, the command ends quietly with 1."""
+    """Let a block print, and nothing else: if the reader closes the pipe, as `head` does, the command ends quietly with 1."""
     try:
         try:
             yield
@@ -52,7 +52,7 @@ def output() -> Iterator[None]:
 
 
 def _open_closed_streams() -> None:
-    """The number of a stream that was closed would go to the next file that is opened, and what is printed into that file."""
+    """Open closed streams on nothing: the next file that is opened would get their number, and what is printed."""
     for name, flags in (("stdin", os.O_RDONLY), ("stdout", os.O_RDONLY), ("stderr", os.O_WRONLY)):
         if getattr(sys, name) is None:
             number = os.open(os.devnull, flags)  # the lowest one that is free; printing to stdout fails, as it should
@@ -74,5 +74,5 @@ def _discard(stream: object) -> None:
 
 
 def _one_line(text: str) -> str:
-    """A message in one line, with control characters escaped: names in it may come from anywhere."""
+    """Write a message in one line, with control characters escaped: names in it may come from anywhere."""
     return re.sub(r"[^ -~\u00a0-\U0010ffff]", lambda match: ascii(match.group())[1:-1], " ".join(text.split()))

@@ -31,7 +31,7 @@ def check_extra(needs: str = "the page", extra: str = "report") -> None:
 
 
 def render(package: str, template: str, needs: str = "the page", **values: Any) -> str:
-    """The HTML document of `template`, a file of `package` that extends `page.html`.
+    """Render the HTML document of `template`, a file of `package` that extends `page.html`.
 
     Templates have `short` (a name) and `cut` (a passage), and what they print needs no escaping by hand.
 
@@ -57,17 +57,17 @@ def render(package: str, template: str, needs: str = "the page", **values: Any) 
 
 
 def markup(html: str) -> Any:
-    """HTML of our own that a template prints as it is."""
+    """Mark HTML of our own, which a template prints as it is."""
     return Markup(html)
 
 
 def short(name: str, longest: int = LONGEST_NAME) -> str:
-    """`name`, with an ellipsis in its middle where it is longer than `longest` characters."""
+    """Shorten a name of more than `longest` characters to its ends."""
     return name if len(name) <= longest else f"{name[: longest // 2]}…{name[len(name) - longest // 2 + 1 :]}"
 
 
 def cut(text: str, longest: int = _LONGEST, lines: int = _LINES) -> tuple[str, str, str]:
-    """`text` for a page as (beginning, what is left out, end).
+    """Cut a text for a page: (beginning, what is left out, end).
 
     A text that fits is all beginning. Of another one the beginning is three times as long as the end, and the part between them
     says how much of the text it stands for.
@@ -82,5 +82,5 @@ def cut(text: str, longest: int = _LONGEST, lines: int = _LINES) -> tuple[str, s
 
 
 def _shown(value: Any) -> Any:
-    """What a template prints: text that no markup or control character of others can change."""
+    """Write control characters out in a text that a template prints."""
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value

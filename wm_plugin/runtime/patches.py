@@ -37,7 +37,7 @@ class Patch:
         return f"{self.package} {self.header['Releases']}" + (f" beside {beside}" if beside else "")
 
     def hits(self, installed: Mapping[str, str | None]) -> bool:
-        """Whether what it needs to hit is installed beside its package. Versions are by package, None where it is missing."""
+        """Tell whether what it needs to hit is installed, by the versions of packages (None: missing)."""
         if "Beside" not in self.header:
             return True
         other = Requirement(self.header["Beside"])
@@ -45,7 +45,7 @@ class Patch:
         return version is not None and other.specifier.contains(version, prereleases=True)
 
     def state(self, site: Path) -> State:
-        """Whether the packages in a folder have it: all of its new texts, or all of its old ones."""
+        """Tell whether the packages in a folder have it: all of its new texts, or all of its old ones."""
         files = {name: _text(site / name) for name, _, _ in self.hunks}
         if all(after in files[name] for name, _, after in self.hunks):
             return "applied"
@@ -53,7 +53,7 @@ class Patch:
 
 
 def load(folder: Any = None) -> list[Patch]:
-    """All patches, by name; none in a checkout that is only on the path.
+    """Return all patches, by name; none in a checkout that is only on the path.
 
     Args:
         folder: of the files; None for the installed package's.
@@ -67,7 +67,7 @@ def load(folder: Any = None) -> list[Patch]:
 
 
 def parse(name: str, text: str, path: str = "") -> Patch:
-    """A patch from the text of its file."""
+    """Read a patch from the text of its file."""
     head, _, diff = text.partition("\n\n")
     header: dict[str, str] = {}
     field = ""
@@ -90,7 +90,7 @@ def parse(name: str, text: str, path: str = "") -> Patch:
 
 
 def site_of(package: str) -> Path | None:
-    """The folder that holds a package, without importing it; None if it is not installed."""
+    """Return the folder that holds a package, without importing it; None if it is not installed."""
     spec = importlib.util.find_spec(package)
     return Path(spec.origin).parents[1] if spec and spec.origin else None
 

@@ -14,7 +14,7 @@ def replace_bad_input() -> None:
 
 
 def read_line() -> str | None:
-    """The next line that is not empty; None at the end. Lines of a file are echoed, so that the transcript is complete."""
+    """Read the next line that is not empty; None at the end. Lines of a file are echoed, so that the transcript is complete."""
     while True:
         if sys.stdin.isatty():
             with output():
@@ -37,5 +37,5 @@ def say(text: str) -> None:
 
 
 def harmless(text: str) -> str:
-    """A text whose control characters, but tabs and line ends, are written out, so that no terminal acts on them."""
+    """Write out control characters but tabs and line ends, so that no terminal acts on them."""
     return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", lambda match: ascii(match.group())[1:-1], text)

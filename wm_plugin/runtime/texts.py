@@ -19,11 +19,10 @@ def read_text(path: Any, what: str = "") -> str:
         raise UserError(f"{name} not UTF-8 at byte {error.start}") from None
 
 
-def read_yaml(path: Any) -> Any:
-    """Return the value in a file of YAML."""
+def read_yaml(path: Any, what: str = "") -> Any:
+    """Return the value in a file of YAML; `what` as in `read_text`."""
+    text = read_text(path, what)
     try:
-        return yaml.safe_load(read_text(path))
-    except UserError:
-        raise
+        return yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date that is none
-        raise UserError(f"{path}: not YAML ({' '.join(str(error).split())[:200]})") from None
+        raise UserError(f"{path} is not YAML: {' '.join(str(error).split())[:200]}") from None

@@ -32,6 +32,7 @@ from typing import Any, Literal
 from wm_plugin.errors import UserError, shown
 from wm_plugin.hosting.world import NOT_TOOLS, not_a_tool
 from wm_plugin.options import Options, option
+from wm_plugin.runtime.texts import read_yaml
 from wm_plugin.worlds import scenarios
 from wm_plugin.worlds.kit.protocol import observers, tool_schema
 from wm_plugin.worlds.scenarios import Scenario
@@ -111,15 +112,7 @@ def dataset_rows(count: int, seed: int = 0, held_out: bool = False, *, path: str
 
 
 def _read(path: str) -> _File:
-    import yaml
-
-    try:
-        values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"environment: {path} cannot be read ({error.strerror or error})") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # also of a date, or of bytes that are no text
-        raise UserError(f"{path} is not YAML: {' '.join(str(error).split())[:200]}") from None
-    return _File.read(values, path)
+    return _File.read(read_yaml(Path(path), "environment"), path)
 
 
 def _tool(schema: Any, where: str) -> Callable[..., str]:

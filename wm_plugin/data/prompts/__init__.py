@@ -97,7 +97,7 @@ def dialogue(
     variant: str | None = None,
     world_context: Shown = False,
 ) -> Rendered:
-    """A trajectory as a dialogue: the user acts, the assistant is the world (Word2World; Qwen-AgentWorld's pre-training).
+    """Write a trajectory as a dialogue: the user acts, the assistant is the world (Word2World; Qwen-AgentWorld's pre-training).
 
     User and assistant alternate, beginning with the user and ending with the assistant. An action without an observation is
     joined with the next action, or left out at the end. The observations of a turn are one message. If the prompts set `success`,

@@ -1,7 +1,7 @@
 """Readers of rollout formats, one module each: `matches` tells whether a file has the format, `convert` reads a record."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from gzip import GzipFile
 from importlib import import_module
@@ -57,69 +57,64 @@ def read(path: str | Path, format: str = "auto", *, on_reject: OnReject | None =
             on_reject(row)
 
 
-def read_rows(path: Path, format: str = "auto", *, complete: Complete | None = None) -> Iterator[Outcome]:
-    """Yield the trajectories or the rejection of every row of a file."""
-    head = files.head(path)
-    return _rows(_reader(format) if format != "auto" else detect(path, head), head, Part(path, format), complete)
-
-
 @dataclass(frozen=True)
 class Part:
     """A file, or a range of its lines, for one of several processes."""
 
     file: Path
-    format: str
+    format: str = "auto"
     start: int = 0  # bytes
     end: int | None = None
     row: int = 0  # the number of its first row
 
 
+def read_rows(path: Path, format: str = "auto", *, complete: Complete | None = None) -> Iterator[Outcome]:
+    """Yield the trajectories or the rejection of every row of a file.
+
+    Args:
+        complete: called with each trajectory; returns the one to take.
+    """
+    return read_part(Part(path, format), complete=complete)
+
+
 def parts(path: Path, format: str = "auto", *, size: int = PART) -> Iterator[Part]:
     """Cut a file into parts. An uncompressed file of lines gives ranges of about `size` bytes, any other file one part."""
     head = files.head(path)
-    reader = _reader(format) if format != "auto" else detect(path, head)
-    name = reader.__name__.rpartition(".")[2]
+    reader = _reader(format, path, head)
     with files.open_file(path) as file:
         zipped = isinstance(file, GzipFile)
     if head.layout != "lines" or zipped or hasattr(reader, "read"):
-        yield Part(path, name)
+        yield Part(path, _name(reader))
     else:
-        yield from (Part(path, name, *places) for places in files.ranges(path, size))
+        yield from (Part(path, _name(reader), *places) for places in files.ranges(path, size))
 
 
 def read_part(part: Part, *, complete: Complete | None = None) -> Iterator[Outcome]:
-    """Yield the trajectories or the rejection of every row of a part, as from `read_rows`."""
-    return _rows(_reader(part.format), files.head(part.file), part, complete)
-
-
-def _rows(reader: ModuleType, head: files.Head, part: Part, complete: Complete | None) -> Iterator[Outcome]:
+    """Yield the trajectories or the rejection of every row of a part, as `read_rows` does."""
+    head = files.head(part.file)
+    reader = _reader(part.format, part.file, head)
     if hasattr(reader, "read"):  # its rows are not the file's records
         records, convert = reader.read(part.file, head)
     elif part.end is not None:
         records, convert = files.lines(part.file, part.start, part.end, part.row), reader.convert
     else:
         records, convert = files.records(part.file, head), reader.convert
-    name = reader.__name__.rpartition(".")[2]
-    rows = convert_rows(records, convert, name, part.file)
     completions = [] if complete is None else [complete]
-    if name in host_dumps.FORMATS:
+    if _name(reader) in host_dumps.FORMATS:
         completions.append(host_dumps.beside(part.file).complete)
-    return _completed(rows, completions) if completions else rows
-
-
-def _completed(rows: Iterator[Outcome], completions: Iterable[Complete]) -> Iterator[Outcome]:
-    for row in rows:
-        for each in completions:
-            row = row if isinstance(row, Reject) else each(row)
-        yield row
+    return convert_rows(records, convert, _name(reader), part.file, completions)
 
 
 def detect(path: Path, head: files.Head) -> ModuleType:
-    """Return the first reader that matches a file."""
+    """Return the first reader that matches a file.
+
+    Raises:
+        UserError: no reader matches; or the file holds dialogues, and its rows do not tell, or do not agree, who acts in them.
+    """
     for name in FORMATS:
-        reader = _reader(name)
+        reader = import_module(f"{__name__}.{name}")
         if reader.matches(head):
-            return reader if name != "openai" else _reader(_of_dialogues(path, head))
+            return import_module(f"{__name__}.{_of_dialogues(path, head)}") if name == "openai" else reader
     keys = ", ".join(sorted(map(str, head.sample))[:8]) if isinstance(head.sample, dict) else type(head.sample).__name__
     raise UserError(f"{path}: of no known format (it begins with {keys}); name one of {', '.join(FORMATS)}")
 
@@ -153,7 +148,13 @@ def _of_dialogues(path: Path, head: files.Head) -> str:
     )
 
 
-def _reader(name: str) -> ModuleType:
-    if name not in FORMATS:
-        raise UserError(f"there is no format {name!r}{nearest(name, FORMATS)}")
-    return import_module(f"wm_plugin.data.readers.{name}")
+def _reader(format: str, path: Path, head: files.Head) -> ModuleType:
+    if format == "auto":
+        return detect(path, head)
+    if format not in FORMATS:
+        raise UserError(f"there is no format {format!r}{nearest(format, FORMATS)}")
+    return import_module(f"{__name__}.{format}")
+
+
+def _name(reader: ModuleType) -> str:
+    return reader.__name__.rpartition(".")[2]

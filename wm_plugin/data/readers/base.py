@@ -33,8 +33,10 @@ class Reject:
 Outcome = Trajectory | Reject  # of a row
 
 
-def convert_rows(records: Iterable[files.Record], convert: Convert, name: str, path: Path) -> Iterator[Outcome]:
-    """Yield the trajectories of each record, or its `Reject` if it has none or does not fit the schema."""
+def convert_rows(
+    records: Iterable[files.Record], convert: Convert, name: str, path: Path, completions: Iterable[Complete] = ()
+) -> Iterator[Outcome]:
+    """Yield the trajectories of each record, completed, or its `Reject` if it has none or does not fit the schema."""
     for record in records:
         source = Source(format=name, file=path.name, row=record.row)
         try:
@@ -45,12 +47,18 @@ def convert_rows(records: Iterable[files.Record], convert: Convert, name: str, p
             if not trajectories:
                 raise RowError("nothing in it", "empty")
         except RowError as error:
-            yield Reject(path.name, record.row, error.kind, str(error), record.raw or _raw(record.value))
+            yield _reject(record, path, error.kind, str(error))
         except (ValidationError, RecursionError) as error:
-            reason = misfit(error)[:300]
-            yield Reject(path.name, record.row, "does not fit the schema", reason, record.raw or _raw(record.value))
+            yield _reject(record, path, "does not fit the schema", misfit(error)[:300])
         else:
-            yield from trajectories
+            for trajectory in trajectories:
+                for complete in completions:
+                    trajectory = complete(trajectory)
+                yield trajectory
+
+
+def _reject(record: files.Record, path: Path, kind: str, reason: str) -> Reject:
+    return Reject(path.name, record.row, kind, reason, record.raw or _raw(record.value))
 
 
 def number_of(value: Any) -> float | None:

@@ -50,9 +50,6 @@ def quality(trajectory: Trajectory, *, passive: Collection[str] = (), invalid: S
     Args:
         passive: first words of commands that only look, in lower case.
         invalid: more patterns of observations that answer an invalid action, as `Filter` takes them.
-
-    Raises:
-        UserError: a pattern is not a regular expression.
     """
     judge, tools, counts = Filter((), invalid=invalid), _tools(trajectory), Quality()
     earlier: set[bytes] = set()

@@ -214,11 +214,7 @@ class Audit:
 
 
 def load_attacks(path: str | Path | None = None) -> tuple[Attack, ...]:
-    """Read the attacks of a file like attacks.yaml; None for this package's.
-
-    Raises:
-        UserError: the file cannot be read, or an attack is invalid.
-    """
+    """Read the attacks of a file like attacks.yaml; None for this package's."""
     rows = read_yaml(Path(path or Path(__file__).with_name("attacks.yaml")))
     if not isinstance(rows, list) or not rows:
         raise UserError(f"{path}: no list of attacks")
@@ -239,9 +235,6 @@ def make_pairs(
 
     A wrong prediction is another observation of the same tool (or kind of observer). Memory does not grow with the number of
     transitions.
-
-    Raises:
-        UserError: `limit` is below 1, or no transition can be used.
     """
     if limit < 1:
         raise UserError(f"limit is {limit}; write a number >= 1")
@@ -292,9 +285,6 @@ def audit(
     """Score attacks with a reward. A reward with a tag gets whole outputs, another one predictions.
 
     Attacks outside a tag are left out, and counted, if the reward has none.
-
-    Raises:
-        UserError: the reward does not return one score per prediction.
     """
     tag, left = getattr(reward, "tag", None), Counter(left_out or {})
     honest = [[as_output(text, tag) for text in of] for of in ([p.right for p in pairs], [p.wrong for p in pairs])]
@@ -339,9 +329,6 @@ def scores_of(
     Args:
         outputs: lists of one output per pair; so is the result.
         targets: the observations, if they are not the real ones.
-
-    Raises:
-        UserError: the reward does not return one score per prediction.
     """
     names = [name for name in pairs[0].columns if any(pair.columns.get(name) is not None for pair in pairs)]
     at_once = max(1, _AT_ONCE // len(pairs))

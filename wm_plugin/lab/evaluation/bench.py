@@ -83,11 +83,7 @@ class Table:
 
 
 def turing_prompts(ours: bool, others: Sequence[str]) -> list[str]:
-    """Return the prompts that let judges tell predictions from observations.
-
-    Raises:
-        UserError: one does not ask for the verdict in the form that is read.
-    """
+    """Return the prompts that let judges tell predictions from observations."""
     chosen = [*(["turing"] if ours else []), *(str(Path(one).resolve()) for one in others)]
     for prompt in chosen:
         if f"<{TAG}>" not in prompts.load(prompt):
@@ -381,11 +377,7 @@ def tell_apart(
 
 
 def agreement(evaluations: Sequence[Evaluation]) -> list[Measure]:
-    """Return Spearman's correlation of each two judges over the models of several results, by their macro means.
-
-    Raises:
-        UserError: a result is another evaluation's or on other data, or there are fewer than three models.
-    """
+    """Return Spearman's correlation of each two judges over the models of several results, by their macro means."""
     for one in evaluations:
         if one.name != NAME:
             raise UserError(f"--against: a result of wm eval {one.name}, not of wm eval {NAME}; leave it out")

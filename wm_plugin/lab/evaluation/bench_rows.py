@@ -93,14 +93,7 @@ def is_bench(source: str) -> bool:
 
 
 def read(source: str | Path, limit: int | None = None) -> list[Row]:
-    """Read the rows of a file, or of all `*_test.jsonl` of a folder.
-
-    Args:
-        limit: rows of each domain.
-
-    Raises:
-        UserError: there are none, or a row is not as the benchmark's are.
-    """
+    """Read the rows of a file, or of all `*_test.jsonl` of a folder."""
     path = Path(source)
     paths = sorted(path.glob(_FILES)) if path.is_dir() else [path]
     if not paths:

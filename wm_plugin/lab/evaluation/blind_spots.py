@@ -199,9 +199,6 @@ def blind_spots(
 
     Args:
         own: a user's own (prediction, observation, whether it is right); for a reward with an embedding.
-
-    Raises:
-        UserError: the reward does not return one score per prediction.
     """
     generator, embedding, spots = random.Random(seed), embedding_of(reward), []
     only = [pair for pair in pairs if _is_embedded(reward, pair)] if embedding else []
@@ -225,11 +222,7 @@ class _OwnPair(Options):
 
 
 def load_pairs(path: str | Path) -> list[tuple[str, str, bool]]:
-    """Read a user's own pairs: JSON lines of `prediction`, `observation` and `right` (true or false).
-
-    Raises:
-        UserError: the file cannot be read, or a line is no pair.
-    """
+    """Read a user's own pairs: JSON lines of `prediction`, `observation` and `right` (true or false)."""
     rows: list[tuple[str, str, bool]] = []
     for record in files.lines(Path(path)):
         where = f"{path}, row {record.row + 1}"

@@ -5,7 +5,7 @@ transition. The history before an action is always the real one (teacher forcing
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from wm_plugin.data.prompts import Prompts, dialogue, observed, render, target
 from wm_plugin.data.readers import read
 from wm_plugin.data.render import write_action, write_history
 from wm_plugin.data.sample import Sample
-from wm_plugin.data.schema import Observation, Trajectory, Transition, Turn
+from wm_plugin.data.schema import Action, Observation, Trajectory, Transition, Turn
 from wm_plugin.data.transitions import expand, holds_transitions, identity, read_transitions, with_success
 from wm_plugin.data.turn_texts import action_text
 from wm_plugin.errors import UserError, nearest
@@ -60,14 +60,7 @@ class Episode:
 
 
 def kind_of(name: str, others: Sequence[str] = ()) -> type[Prompted]:
-    """Return the kind of training data with this name.
-
-    Args:
-        others: names that the caller takes, too, for the hint.
-
-    Raises:
-        UserError: the name is unknown, or the kind has no prompts.
-    """
+    """Return the kind of training data with this name."""
     prompted = {one: kind for one, kind in KINDS.items() if issubclass(kind, Prompted)}
     if name not in prompted:
         raise UserError(f"there is no kind {name!r} of a world model's data{nearest(name, [*prompted, *others])}")
@@ -75,11 +68,7 @@ def kind_of(name: str, others: Sequence[str] = ()) -> type[Prompted]:
 
 
 def items_in(source: str | Path, kind: str) -> Iterator[Item]:
-    """Read a file's trajectories, or its transitions for kinds that are made of these.
-
-    Raises:
-        UserError: the file holds transitions, but the kind needs whole trajectories; or as from `readers.read`.
-    """
+    """Read a file's trajectories, or its transitions for kinds that are made of these."""
     if not holds_transitions(source):
         return read(source)
     if kind_of(kind).of == "dialogues":
@@ -102,15 +91,11 @@ def episodes(
     What a filter marked as no target is left out, as in training.
 
     Args:
-        kind: one of `data.kinds.KINDS` that has prompts; decides what a question is.
-        limit: the number of trajectories.
         left_out: counts turns that have no case, by reason.
-
-    Raises:
-        UserError: an item is a transition, but the kind needs whole trajectories.
     """
     chosen, left_out = kind_of(kind), Counter() if left_out is None else left_out
     stage = "cpt" if kind == "cpt" else chosen.form
+    how = {"stage": stage, "seed": seed, "world_context": world_context}
     trajectories, last = 0, ""
     for item in items:
         name = item.trajectory if isinstance(item, Transition) else identity(item)
@@ -121,85 +106,76 @@ def episodes(
         if chosen.of == "dialogues":
             if isinstance(item, Transition):
                 raise UserError(_WHOLE.format(kind))
-            yield from _of_dialogue(item, prompts, stage, world_context, seed, left_out)
+            yield from _of_dialogue(item, prompts, how, left_out)
             continue
         known = isinstance(item, Transition) or _knows(item)
         for transition in [item] if isinstance(item, Transition) else expand([item]):
-            yield from _of_transition(transition, prompts, stage, world_context, seed, known, left_out)
+            yield from _of_transition(transition, prompts, how, known, left_out)
 
 
 def _of_dialogue(
-    trajectory: Trajectory, prompts: Prompts, stage: str, world_context: Shown, seed: int, left_out: Counter[str]
+    trajectory: Trajectory, prompts: Prompts, how: Mapping[str, Any], left_out: Counter[str]
 ) -> Iterator[Episode]:
-    messages = dialogue(trajectory, prompts, stage=stage, seed=seed, world_context=world_context).messages
+    messages = dialogue(trajectory, prompts, **how).messages
     places = [place for place, message in enumerate(messages) if message["role"] == "assistant"]
     # each of the agent's turns with observations is one assistant message
-    turns = with_success(trajectory).turns
-    numbers = [n for n, turn in enumerate(turns) if turn.actor == "agent" and turn.observations]
+    turns = [(n, turn) for n, turn in enumerate(with_success(trajectory).turns, 1) if turn.actor == "agent"]
+    answered = [(n, turn) for n, turn in turns if turn.observations]
     name, known = identity(trajectory), _knows(trajectory)
     cases, train = [], [False] * len(messages)
     before = trajectory.context.initial_state
-    for number, place in zip(numbers, places, strict=True):
-        turn, real = turns[number], messages[place]["content"]
+    for (number, turn), place in zip(answered, places, strict=True):
+        real = messages[place]["content"]
         train[place] = not any(one.data.get("target") is False for one in turn.observations)
         left_out["no target"] += not train[place]
         if train[place]:
-            call = turn.observations[0].call if len(turn.observations) == 1 else None
-            texts = "\n\n".join(one.text for one in turn.observations)
-            case = Case(
-                trajectory=name,
-                turn=number + 1,
-                messages=messages[:place],
-                real=real,
-                before=before,
-                action=write_action(turn.action, told=turn.observations),
-                tool=_only({one.tool or "" for one in turn.observations}),
-                observer=_only({one.kind for one in turn.observations}),
-                category=category(action_text(turn.action, call), texts),
-                error=any(one.error for one in turn.observations),
-                known=known,
-                won=any(one.data.get("success") is True for one in turn.observations),
-            )
-            cases.append(case)
+            action = write_action(turn.action, told=turn.observations)
+            observations = facts(turn.action, turn.observations)
+            cases.append(Case(name, number, messages[:place], real, before, action, known=known, **observations))
         before = real
     if cases:
         yield Episode(cases, Sample(messages, train))
 
 
 def _of_transition(
-    transition: Transition,
-    prompts: Prompts,
-    stage: str,
-    world_context: Shown,
-    seed: int,
-    known: bool,
-    left_out: Counter[str],
+    transition: Transition, prompts: Prompts, how: Mapping[str, Any], known: bool, left_out: Counter[str]
 ) -> Iterator[Episode]:
-    observation, trains = transition.observation, stage != "rl"
+    observation, trains = transition.observation, how["stage"] != "rl"
     try:
         answer = target(observation, prompts)
     except RowError as error:
         left_out[error.kind] += 1
         return
-    how: dict[str, Any] = {"stage": stage, "seed": seed, "thinking": not trains, "world_context": world_context}
-    messages = render(transition, prompts, **how).messages
+    messages = render(transition, prompts, thinking=not trains, **how).messages
     earlier = [one.text for turn in transition.history for one in turn.observations]
     case = Case(
-        trajectory=transition.trajectory,
-        turn=transition.turn + 1,
-        messages=messages,
-        real=observed(observation, prompts),
-        before=earlier[-1] if earlier else transition.context.initial_state,
-        action=write_action(transition.action, observation.call, [observation]),
-        tool=observation.tool or "",
-        observer=observation.kind,
-        category=category(action_text(transition.action, observation.call), observation.text),
-        error=observation.error,
+        transition.trajectory,
+        transition.turn + 1,
+        messages,
+        observed(observation, prompts),
+        earlier[-1] if earlier else transition.context.initial_state,
+        write_action(transition.action, observation.call, [observation]),
         known=known,
-        won=observation.data.get("success") is True,
+        **facts(transition.action, [observation]),
     )
     whole: list[Message] = [*messages, {"role": "assistant", "content": answer}]
     yield Episode([case], Sample(whole, [False] * len(messages) + [True]) if trains else None)
+
+
+def facts(action: Action, observations: Sequence[Observation]) -> dict[str, Any]:
+    """Return the fields of a case that follow from its observations."""
+
+    def only(values: set[str]) -> str:
+        return values.pop() if len(values) == 1 else SEVERAL
+
+    call = observations[0].call if len(observations) == 1 else None
+    return {
+        "tool": only({one.tool or "" for one in observations}),
+        "observer": only({one.kind for one in observations}),
+        "category": category(action_text(action, call), "\n\n".join(one.text for one in observations)),
+        "error": any(one.error for one in observations),
+        "won": any(one.data.get("success") is True for one in observations),
+    }
 
 
 def _knows(trajectory: Trajectory) -> bool:
@@ -207,22 +183,10 @@ def _knows(trajectory: Trajectory) -> bool:
     return trajectory.success is not None or marked
 
 
-def _only(values: set[str]) -> str:
-    return values.pop() if len(values) == 1 else SEVERAL
-
-
 class Demonstrations:
     """Draws whole trajectories as a prompt's examples, each of another task; the same for every question but its own task's.
 
     A few more are drawn than are shown, so that leaving one out does not change the others.
-
-    Args:
-        trajectories: to draw from; those without an observation are skipped.
-        shots: how many are shown.
-        source: where they are from, for messages.
-
-    Raises:
-        UserError: `shots` is not positive, or there are fewer tasks.
     """
 
     def __init__(self, trajectories: Iterable[Trajectory], shots: int, *, seed: int = 0, source: str = "") -> None:
@@ -245,11 +209,7 @@ class Demonstrations:
             raise UserError(f"{source}: has {len(self._drawn)} tasks to demonstrate, fewer than {shots}")
 
     def shown(self, item: Item, prompts: Prompts, *, world_context: Shown) -> Item:
-        """Return a trajectory or transition with the demonstrations in its context.
-
-        Raises:
-            UserError: too few are left without its own task, or the prompts do not show a context.
-        """
+        """Return a trajectory or transition with the demonstrations in its context."""
         if "context" in prompts.omits:
             raise UserError(f"{prompts.name}: these prompts show no context, in which demonstrations would stand")
         name = item.trajectory if isinstance(item, Transition) else identity(item)

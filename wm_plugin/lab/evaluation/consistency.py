@@ -138,14 +138,8 @@ def consistency(
 
     Args:
         tasks: rows by split.
-        model: the world model, at temperature 0.
-        prompts: those that it was trained with.
         max_turns: the limit of an episode in the world model, unless the world ends earlier. The agent has its own for Real.
-        world_context, contexts, seed: as in `fidelity`.
         at_once: episodes that play together. With an anchor each has a real environment beside it.
-
-    Raises:
-        UserError: as from `check`, or the world's class has no `success`.
     """
     check(world, model, prompts, anchor)
 
@@ -182,11 +176,7 @@ def consistency(
 
 
 def check(world: World, model: Answers, prompts: Prompts, anchor: Anchor) -> None:
-    """Check before hours of work what `consistency` takes.
-
-    Raises:
-        UserError: the world model samples, the prompts have no success mark, or the world has no tool that the anchor names.
-    """
+    """Check before hours of work what `consistency` takes."""
     Simulation(prompts)
     if model.settings.get("temperature") != 0:
         raise UserError(f"consistency is at temperature 0, not {model.settings.get('temperature')}")

@@ -60,7 +60,6 @@ class Cosines:
 
     Args:
         reward: scores each prediction and target, such as `EmbeddingReward`, whose `figures` say what was refused.
-        name: the name of its model.
     """
 
     batched = False
@@ -106,18 +105,10 @@ def fidelity(
 
     Args:
         items: trajectories, or transitions for kinds that are made of these.
-        answers: the model's, at temperature 0.
-        prompts: those that the model was trained with, or any for a model that was not.
         kind: one of `data.kinds.KINDS` with prompts; decides what a question is.
         world_context: the parts of the hidden state that are shown. None: as the kind is trained.
-        contexts: hidden contexts by hand, which complete those of the items.
-        demonstrations: for few-shot prompts.
-        limit: the number of trajectories.
         seed: of the prompts' variants and of the intervals.
         more: `embedding`, `subject`, `data` and `folder`, as in `measure`.
-
-    Raises:
-        UserError: the model samples, or as from `episodes`, `Demonstrations` and `Answers`.
     """
     if (temperature := answers.settings.get("temperature")) != 0:
         raise UserError(f"one-step prediction is at temperature 0, not {temperature}")
@@ -184,14 +175,10 @@ def measure(
     """Ask about every case, compare, and count, whatever a question is.
 
     Args:
-        asked: episodes, which are read once.
         prompts: the questions' prompts; None: an answer is the observation and nothing else.
         tag: the tag around the prediction in an answer.
         settings: what the questions depend on, beside the seed and the models.
         left_out: turns without a case, by reason; read after all episodes.
-        embedding: also measures the cosine of the predicted and the real text.
-        seed: of the intervals.
-        subject, data: as in `Evaluation`.
         folder: gets `rows.jsonl` and `result.json`, and keeps cosines in `embeddings.jsonl`.
     """
     cosines = Answers(embedding, folder and folder / "embeddings.jsonl") if embedding else None

@@ -58,11 +58,7 @@ class Score:
 
 
 def config(name_or_path: str) -> dict[str, Any]:
-    """Read a config for lm-eval: one of `CONFIGS`, or a YAML file.
-
-    Raises:
-        UserError: there is none, or it names no tasks.
-    """
+    """Read a config for lm-eval: one of `CONFIGS`, or a YAML file."""
     is_path = "/" in name_or_path or name_or_path.endswith((".yaml", ".yml"))
     if not is_path and name_or_path not in CONFIGS:
         raise UserError(f"there is no config {name_or_path!r}{nearest(name_or_path, CONFIGS)}; your own go by path")
@@ -82,16 +78,7 @@ def check_installed() -> None:
 def run(
     model: str, folder: Path, settings: Mapping[str, Any], *, backend: str = "hf", limit: int | None = None
 ) -> None:
-    """Run benchmarks on a model. Those whose results are in the folder are not run again.
-
-    Args:
-        settings: a config for lm-eval.
-        backend: the name of lm-eval's model class, such as hf or vllm.
-        limit: questions of a benchmark; for a try.
-
-    Raises:
-        UserError: lm-eval failed; or the folder has results with other settings.
-    """
+    """Run benchmarks on a model. Those whose results are in the folder are not run again."""
     for task in settings["tasks"]:
         name = "".join(sign if sign.isalnum() or sign in "-_." else "_" for sign in task).lstrip(".") or "task"
         place = folder / name
@@ -120,9 +107,6 @@ def scores(path: str | Path) -> dict[str, Score]:
     """Read the results that lm-eval wrote to a file, or below a folder, by benchmark; the latest of each.
 
     A group's members, such as MMLU's subjects, are in the group's score.
-
-    Raises:
-        UserError: there are none, or they are damaged.
     """
     path = Path(path)
     paths = sorted(path.rglob("results_*.json"), key=lambda one: (one.name, str(one))) if path.is_dir() else [path]
@@ -143,11 +127,7 @@ def evaluation(
     settings: Mapping[str, Any],
     seed: int = 0,
 ) -> Evaluation:
-    """Measure the `score` of each benchmark and their mean; with results from before, `score_before` and `score_difference`.
-
-    Raises:
-        UserError: no benchmark is in both; or one was run with other settings before.
-    """
+    """Measure the `score` of each benchmark and their mean; with results from before, `score_before` and `score_difference`."""
     names = [name for name in after if before is None or name in before]
     if not names:
         raise UserError("the results from before and after have no benchmark in common")

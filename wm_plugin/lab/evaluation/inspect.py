@@ -91,14 +91,8 @@ class Inspector:
     """Inspects rollouts with one tokenizer and one configuration.
 
     Args:
-        tokenizer: a fast transformers tokenizer.
         config: decides which tokens count. Its coefficient is not used.
-        chat_template: used instead of the tokenizer's own.
-        chat_template_kwargs: passed to every rendering.
         end_ids: tokens besides the tokenizer's own that end a turn (the model's generation config names them).
-
-    Raises:
-        UserError: the tokenizer gives no character offsets.
     """
 
     def __init__(
@@ -127,12 +121,6 @@ class Inspector:
         """Inspect a rollout of messages in OpenAI's and TRL's form.
 
         A tool message may have the field `failed`: whether the host wrote its content. Without it the text decides.
-
-        Args:
-            tools: the JSON schemas that the prompt shows.
-
-        Raises:
-            UserError: the messages are not a rollout, or the template gives no exact tokens for it.
         """
         prompt, completion = plain_messages(prompt), named_results(plain_messages(completion))
         known = {str(schema.get("function", schema).get("name")) for schema in tools} if tools else None
@@ -172,11 +160,7 @@ class Inspector:
     def spans(
         self, completion_ids: Sequence[int], spans: Sequence[Sequence[Any]], prompt_ids: Sequence[int] = ()
     ) -> Inspection:
-        """Inspect a rollout with its token ids and its spans `[start, end, role, tool, content]`; the rest is the policy's.
-
-        Raises:
-            UserError: a span or an id is invalid.
-        """
+        """Inspect a rollout with its token ids and its spans `[start, end, role, tool, content]`; the rest is the policy's."""
         ids, before = (_checked_ids(values, len(self._tokenizer)) for values in (completion_ids, prompt_ids))
         checked = _checked_spans(spans, len(ids))
         sampled = torch.ones(len(ids))
@@ -278,11 +262,7 @@ def token_texts(tokenizer: Any, ids: Sequence[int]) -> list[str]:
 
 
 def to_page(title: str, rollouts: Sequence[tuple[str, Inspection]]) -> str:
-    """Make a self-contained HTML page of rollouts with their headings; all text is escaped, and its size is bounded.
-
-    Raises:
-        MissingExtraError: jinja2 is not installed.
-    """
+    """Make a self-contained HTML page of rollouts with their headings; all text is escaped, and its size is bounded."""
     tools = summary(inspection for _, inspection in rollouts)
     limit = max(_LEAST_TOKENS, min(_MOST_TOKENS, _PAGE_TOKENS // max(1, len(rollouts))))
     shown = rollouts[: _PAGE_TOKENS // _LEAST_TOKENS]

@@ -112,9 +112,6 @@ def compare(of: Ratio, against: Ratio, clusters: Sequence[Hashable], seed: int =
     """Return the difference `of` − `against` of two measures of the same episodes, with a percentile interval of 99%.
 
     The interval covers the choice of episodes, not the variation between training runs.
-
-    Raises:
-        ValueError: the shapes differ, or there are fewer than two clusters.
     """
     parts = (of.total, of.count, against.total, against.count)
     if any(part.shape != (len(clusters),) for part in parts):

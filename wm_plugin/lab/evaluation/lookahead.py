@@ -60,8 +60,6 @@ class Setting:
 
     Args:
         folder: keeps each arm's decisions; None keeps nothing.
-        max_turns: of an episode, unless the world's own limit is lower.
-        at_once: episodes that play together.
         asked: how many new decisions each arm made, those that were kept from before aside.
     """
 
@@ -76,11 +74,7 @@ class Setting:
 
 
 def play(setting: Setting, arm: str, decider: Decider) -> Iterator[Played]:
-    """Play an arm's episodes, in order of the tasks.
-
-    Raises:
-        UserError: the world's class has no `success`.
-    """
+    """Play an arm's episodes, in order of the tasks."""
     path = None if setting.folder is None else setting.folder / f"decisions-{arm}.jsonl"
     answers = Answers(Decisions(decider), path)
     made: dict[int, list[Decision]] = {}
@@ -135,11 +129,7 @@ def play_all(
     oracle: LookAhead | None,
     watch: Callable[[Iterator[Played], str], Iterator[Played]] = lambda played, _: played,
 ) -> dict[str, list[Played]]:
-    """Play the named arms. Look-ahead plays first: its tokens set the number of samples of majority and best-of-n.
-
-    Args:
-        watch: passes an arm's episodes through as they are played.
-    """
+    """Play the named arms. Look-ahead plays first: its tokens set the number of samples of majority and best-of-n."""
     played: dict[str, list[Played]] = {}
     ways: dict[str, Way] = {PLAIN: "plain", MAJORITY: "majority", BEST: "best-of-n"}
     for arm in (one for one in (AHEAD, ORACLE, PLAIN, COIN, MAJORITY, BEST) if one in arms):

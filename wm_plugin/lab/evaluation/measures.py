@@ -182,11 +182,7 @@ def differences(after: Sums, before: Sums, *, seed: int = 0) -> list[Measure]:
 
 
 def open_folder(folder: str | Path, name: str, subject: str, data: str) -> Path:
-    """Make an evaluation's folder, or return that of an earlier run of the same evaluation.
-
-    Raises:
-        UserError: the folder holds other files, or another evaluation.
-    """
+    """Make an evaluation's folder, or return that of an earlier run of the same evaluation."""
     path = Path(folder)
     try:
         there = [one.name for one in path.iterdir()] if path.is_dir() else []
@@ -222,11 +218,7 @@ def write_lines(rows: Iterable[Any], path: Path) -> None:
 
 
 def read_result(path: str | Path) -> Evaluation:
-    """Read the evaluation in a folder, or in a `result.json`.
-
-    Raises:
-        UserError: there is none, or it has another format or version.
-    """
+    """Read the evaluation in a folder, or in a `result.json`."""
     path = Path(path)
     path = path / RESULT if path.is_dir() else path
     try:
@@ -246,11 +238,7 @@ def read_result(path: str | Path) -> Evaluation:
 
 
 def read_rows(folder: str | Path) -> Iterator[dict[str, Any]]:
-    """Read a folder's rows, in order; there are none without `rows.jsonl`.
-
-    Raises:
-        UserError: a line is damaged.
-    """
+    """Read a folder's rows, in order; there are none without `rows.jsonl`."""
     path = Path(folder) / ROWS
     for record in files.lines(path) if path.is_file() else ():
         if not isinstance(record.value, dict):

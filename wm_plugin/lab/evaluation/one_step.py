@@ -68,11 +68,7 @@ class TokenScores:
 
 
 def calibration_error(bins: Tensor) -> float:
-    """Return the expected calibration error: |confidence − accuracy| of each interval, weighted by its tokens.
-
-    Args:
-        bins: as from `TokenScores.bins`, summed over all observations.
-    """
+    """Return the expected calibration error: |confidence − accuracy| of each interval, weighted by its tokens."""
     return float((bins[:, 1] - bins[:, 2]).abs().sum() / bins[:, 0].sum())
 
 
@@ -83,10 +79,6 @@ def evaluate(model: torch.nn.Module, ids: Episodes, mask: Episodes, *, batch_siz
         model: a causal language model: `model(input_ids=(batch, length)).logits` is (batch, length, vocabulary).
         ids: token ids, one sequence an episode.
         mask: the same shape; 1 = the token counts. A first token cannot count, because nothing comes before it.
-        batch_size: episodes a forward pass.
-
-    Raises:
-        ValueError: the shapes differ, a first token counts, or nothing counts at all.
     """
     _check(ids, mask)
     rows: list[tuple[float, int, int, int]] = []
@@ -131,7 +123,6 @@ def predict(
     Args:
         model: also takes `past_key_values` and `use_cache`, as transformers' models do.
         ids, mask: as in `evaluate`, and so are the errors.
-        decode: turns token ids into text.
         observation: the observation's number, from 0. Episodes with fewer observations are left out.
     """
     _check(ids, mask)

@@ -38,22 +38,14 @@ class Document(NamedTuple):
 
 
 class Reader:
-    """Reads documents. `failures` counts what is no document, by reason.
-
-    Args:
-        field: the text's field, in files that hold rows.
-    """
+    """Reads documents. `failures` counts what is no document, by reason."""
 
     def __init__(self, field: str = "text") -> None:
         self.field = field
         self.failures: Counter[str] = Counter()
 
     def __call__(self, sources: Sequence[str | Path]) -> Iterator[Document]:
-        """Read the documents of files, and of the files in folders.
-
-        Raises:
-            UserError: a source does not exist or cannot be read, or no row has the field.
-        """
+        """Read the documents of files, and of the files in folders."""
         for source in map(Path, sources):
             inside = [path for path in sorted(source.rglob("*")) if path.is_file()] if source.is_dir() else [source]
             if not inside:

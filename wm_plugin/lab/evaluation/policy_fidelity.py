@@ -21,15 +21,13 @@ from wm_plugin.data.chat import chat
 from wm_plugin.data.render import write_action
 from wm_plugin.data.schema import Trajectory
 from wm_plugin.data.transitions import identity, with_success
-from wm_plugin.data.turn_texts import action_text
 from wm_plugin.errors import UserError
-from wm_plugin.lab.evaluation.cases import Case, Episode, Item
+from wm_plugin.lab.evaluation.cases import Case, Episode, Item, facts
 from wm_plugin.lab.evaluation.fidelity import measure
 from wm_plugin.lab.evaluation.inspect import Inspector
 from wm_plugin.lab.evaluation.measures import Evaluation
 from wm_plugin.lab.evaluation.one_step import TokenScores, greedy, token_scores
 from wm_plugin.objectives.echo import EchoConfig
-from wm_plugin.objectives.information import category
 from wm_plugin.tokens.message import Message
 
 KIND = "policy"  # of `wm eval one-step --as`
@@ -84,13 +82,8 @@ def policy_fidelity(
 
     Args:
         items: trajectories in which an agent calls tools, such as those of `wm env rollout`.
-        answers: a `PolicyModel`'s.
         chat_template: the trainer's, if it is not the tokenizer's own.
-        limit: the number of trajectories.
         more: `embedding`, `seed`, `subject`, `data` and `folder`, as in `measure`.
-
-    Raises:
-        UserError: the model is no `PolicyModel`, an item is a transition, or the template gives no exact tokens for a rollout.
     """
     policy = answers.model
     if not isinstance(policy, PolicyModel):
@@ -110,11 +103,7 @@ def episodes(
     limit: int | None = None,
     left_out: Counter[str],
 ) -> Iterator[Episode]:
-    """Make the cases of trajectories' results, in order; what a filter marked as no target is left out.
-
-    Raises:
-        UserError: an item is a transition, or the chat template gives no exact tokens.
-    """
+    """Make the cases of trajectories' results, in order; what a filter marked as no target is left out."""
     tokenizer = predictor.tokenizer
     inspector = Inspector(tokenizer, EchoConfig(coeff=1.0), chat_template=chat_template, end_ids=predictor.ends)
     for item in islice(items, limit):
@@ -146,19 +135,16 @@ def _cases(trajectory: Trajectory, inspector: Inspector, tokenizer: Any, left_ou
         if one.data.get("target") is False or piece is None:
             left_out[_EMPTY if piece is None else "no target"] += 1
         else:
+            found = facts(turn.action, [one])
             case = Case(
-                trajectory=name,
-                turn=number + 1,
-                messages=[{"ids": list(inspection.ids[: piece.end]), "start": piece.start}],
-                real=_decoded(tokenizer, inspection.ids[piece.start : piece.end]),
-                before=before,
-                action=write_action(turn.action, one.call),
-                tool=one.tool or piece.tool or "",
-                observer=one.kind,
-                category=category(action_text(turn.action, one.call), one.text),
-                error=one.error,
+                name,
+                number + 1,
+                [{"ids": list(inspection.ids[: piece.end]), "start": piece.start}],
+                _decoded(tokenizer, inspection.ids[piece.start : piece.end]),
+                before,
+                write_action(turn.action, one.call),
                 known=known,
-                won=one.data.get("success") is True,
+                **{**found, "tool": found["tool"] or piece.tool or ""},
             )
             cases.append(case)
         before = one.text

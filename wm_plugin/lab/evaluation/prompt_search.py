@@ -97,9 +97,6 @@ def split(transitions: Iterable[Transition], *, limit: int = 100, test_share: fl
 
     Args:
         transitions: iterated several times; a list, or `Repeatable`.
-
-    Raises:
-        UserError: a setting is invalid, or there are fewer than two tasks.
     """
     if limit < 1:
         raise UserError(f"limit is {limit}; write a number >= 1")
@@ -124,20 +121,10 @@ class Search:
 
     Args:
         start: the family whose tag, fields and texts the result has.
-        variant: the one of its variants that is improved.
         styles: what the proposer is told about the form, by the style's name.
-        world: the world model, at temperature 0.
-        proposer: the model that writes templates.
         reward: scores predictions; higher is better, 0 if there is none.
-        work: a folder for answers and rounds.
         settings: what else the scores depend on, such as the reward's arguments, as JSON values.
         rounds: of proposals. A finished search can be continued with more.
-        examples: wrong predictions that the proposer is shown.
-        thinking: the world model reasons before it predicts.
-        world_context: it is shown the hidden state that rollouts carry.
-
-    Raises:
-        UserError: a setting is invalid, or the folder is another search's.
     """
 
     def __init__(
@@ -185,11 +172,7 @@ class Search:
         same_settings(self.work / "search.json", everything, "a search")
 
     def run(self, watch: Callable[[Iterable[int]], Iterable[int]] = iter) -> Outcome:
-        """Search and test, or go on where an earlier run was killed. `watch` passes the rounds through.
-
-        Raises:
-            UserError: too many calls of a server failed, or a finished round's file is damaged.
-        """
+        """Search and test, or go on where an earlier run was killed. `watch` passes the rounds through."""
         history: list[list[Candidate]] = []
         for number in watch(range(self.rounds + 1)):
             path = self.work / f"round-{number:03d}.json"

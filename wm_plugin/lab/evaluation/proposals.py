@@ -59,11 +59,7 @@ class Example:
 
 
 def load_styles(path: str | Path | None = None) -> dict[str, str]:
-    """Read the styles of a file like styles.yaml, by name, in its order; None for this package's.
-
-    Raises:
-        UserError: the file cannot be read, or a style cannot be used.
-    """
+    """Read the styles of a file like styles.yaml, by name, in its order; None for this package's."""
     where = path or "styles"
     styles = read_yaml(Path(path or Path(__file__).with_name("styles.yaml")))
     if not isinstance(styles, dict) or len(styles) < LEAST:
@@ -96,13 +92,9 @@ def question(
     """Return the conversation that asks for a template.
 
     Args:
-        prompts: the family, for its fields.
         start: the variant whose placeholders a template must have.
         style: what the proposer is told about the form.
-        present: the variant to improve.
-        examples: its worst predictions.
         attempts: a line for each earlier template in this style.
-        number: this round's number, from 1.
     """
     parts = _parts(start)
     names = {"system": "the system message", "user": "the last message, which asks for the observation"}
@@ -128,11 +120,7 @@ def question(
 
 
 def read_proposal(text: str, prompts: Prompts, start: Variant) -> Variant:
-    """Read the template in an answer, in the form of `start`. Any text is accepted, in time linear in its length.
-
-    Raises:
-        Refused: there is none that can be used.
-    """
+    """Read the template in an answer, in the form of `start`, in linear time; raise `Refused` if it cannot be used."""
     parts = {"system": "", "user": start.user}
     for part in _parts(start):
         found = extract(text, f"{part}_template").prediction

@@ -83,11 +83,7 @@ class Published:
 
 
 def read(folder: str | Path) -> Published:
-    """Read the evaluator of a checkout.
-
-    Raises:
-        UserError: the folder has none, or one that is written in another way.
-    """
+    """Read the evaluator of a checkout."""
     root = Path(folder)
     path = root / _CONFIG
     if not path.is_file():

@@ -27,11 +27,7 @@ def check_file(path: Path) -> None:
 
 
 def read_rows(path: Path) -> Iterator[Row]:
-    """Yield the checked rollouts of a .jsonl or .parquet file.
-
-    Raises:
-        UserError: the file cannot be read or is empty, or a row is not a rollout.
-    """
+    """Yield the checked rollouts of a .jsonl or .parquet file."""
     check_file(path)
     rows = _parquet(path) if path.suffix == ".parquet" else _lines(path)
     empty, declared = True, beside(path)

@@ -73,8 +73,6 @@ def unsimulated(copied: Iterable[str], seen: Iterable[str], action: str) -> Iter
 
     Args:
         copied: words that a case is about, as an instruction or an earlier action has them.
-        seen: the observations before.
-        action: the action that is answered.
     """
     words = [word for word in dict.fromkeys(copied) if word]
     for said in (*CONSTANTS, *seen, action):

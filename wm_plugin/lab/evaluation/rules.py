@@ -256,11 +256,7 @@ def add_to(
     source: str,
     seed: int,
 ) -> None:
-    """Build cases, check them with other models and the first judge, and add a model's scores to a table.
-
-    Raises:
-        UserError: no turn gives a case.
-    """
+    """Build cases, check them with other models and the first judge, and add a model's scores to a table."""
     from wm_plugin.lab.evaluation.rule_cases import build
 
     cases = list(build(sessions, seed=seed))

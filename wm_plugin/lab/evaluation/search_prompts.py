@@ -68,12 +68,7 @@ def search_prompts(
 
     Args:
         models: makes the proposer and the world model, once everything else is in order.
-        subject: the world model's name, for the evaluation.
         model_folder: the world model's folder, which is not written over.
-        watch: passes the rounds through, for a progress bar.
-
-    Raises:
-        UserError: an option does not fit, or the folder is of another search.
     """
     # these import torch, and `wm lab search-prompts --help` does not
     from wm_plugin.lab.evaluation import measures

@@ -54,9 +54,6 @@ def pair(before: str | Path, after: str | Path) -> Pairs:
     """Match two models' tensors by name.
 
     An output layer that is tied to the embeddings, and so has no tensor of its own, is compared if the other model has one.
-
-    Raises:
-        UserError: as from `tensors_of`; or no tensor is in both.
     """
     first, second = tensors_of(before), tensors_of(after)
     tied_first, tied_second = _tied(first, settings_of(before)), _tied(second, settings_of(after))

@@ -1,7 +1,6 @@
 """The term inside TRL's asynchronous trainer: real trainer, real rollout loop, against plain transformers sample by sample."""
 
 import inspect
-import json
 import pickle
 import random
 import threading
@@ -397,16 +396,10 @@ def answers(turn):
 
     class Turns(Handler):
         def do_POST(self):
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            body = self.body()
             with lock:
                 ids, logps = turn(body["prompt"])
-            choice = {"token_ids": ids, "logprobs": {"token_logprobs": logps}}
-            answer = json.dumps({"choices": [choice]}).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(answer)))
-            self.end_headers()
-            self.wfile.write(answer)
+            self.reply({"choices": [{"token_ids": ids, "logprobs": {"token_logprobs": logps}}]})
 
     return Turns
 

@@ -1,4 +1,4 @@
-"""A world model in the place of a world: the same class to a host, with observations that are predicted.
+"""A world model that replaces a world: the same class for a host, with predicted observations.
 
 Both hosts take the class, so one serves both (Sim RL of Qwen-AgentWorld; Word2World's world models as simulators):
 
@@ -7,11 +7,11 @@ Both hosts take the class, so one serves both (Sim RL of Qwen-AgentWorld; Word2W
     wm.environment=grid 'wm.simulation={url: http://localhost:8000/v1, model: world}'                         # verl
 
 The real world gives the first observation and, to the world model alone, the hidden state. After that the world model answers
-every call: the world's own check of actions does not run. What a world model says in the training, a request says here, byte for
-byte (`Simulation`), except that control tokens of chat templates are made harmless (`harmless`).
+every call: the world's own check of actions does not run. A request is byte for byte the dialogue of the world model's training
+(`Simulation`), except that control tokens of chat templates are made harmless (`harmless`).
 
 An episode without an answer is lost, like one of a world whose process died: it is over, without success, and `metrics["lost"]`
-is 1. What decides all other episodes is `success` of the config (`simulated_success`).
+is 1. The config's `success` decides all other episodes (`simulated_success`).
 """
 
 import inspect

@@ -70,11 +70,11 @@ def derivations() -> dict[str, str]:
             continue
         for function in ast.walk(ast.parse(text)):
             if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-                calls = (node for node in ast.walk(function) if isinstance(node, ast.Call))
-                derive = [
-                    call.func for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr in DERIVES
-                ]
-                if any(ast.unparse(one.value) != "Path(__file__)" for one in derive):  # those are files of this package
+                calls = [node.func for node in ast.walk(function) if isinstance(node, ast.Call)]
+                methods = [call for call in calls if isinstance(call, ast.Attribute)]
+                # beside a module lie this package's own files
+                names = {call.attr for call in methods if ast.unparse(call.value) != "Path(__file__)"}
+                if names & DERIVES:
                     places[f"{path.relative_to(ROOT)} {function.name}"] = ""
     return places
 

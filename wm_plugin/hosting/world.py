@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import cache, partial
 from typing import Any, Protocol, Self, TypeVar
 
 from wm_plugin.errors import UserError, shown
@@ -277,7 +277,7 @@ def layers_of(environment: Any) -> tuple[_Layer, ...]:
     return getattr(environment, "_wm_layers", ())
 
 
-@lru_cache  # the same class each time a config is read
+@cache  # the same class each time a config is read
 def dress(environment: Any, wrapper: type[Wrapper], options: Any = None) -> type:
     """A subclass of a world's class whose instances are in one more wrapper.
 

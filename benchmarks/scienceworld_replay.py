@@ -4,7 +4,7 @@
 
 Of each task, two train variations and a test one are played in one JVM: the gold path up to 40 commands, then ten valid commands
 drawn at random. The same commands are then given to that JVM again and to another one, after other episodes in between. A task
-is allowed if all texts, scores and ends are equal. `wm_plugin/worlds/scienceworld.py` holds the result as `TASKS`.
+is allowed if all texts, scores and ends are equal. `wm_plugin/worlds/scienceworld.yaml` holds the result.
 
 The committed result was made in shorter runs towards its end: `played` lists each task's variations. Where it lists two, the gold
 path was cut at 25 commands; where it lists one, at 20, with six random ones. Tasks that are missing were not played.

@@ -15,6 +15,7 @@ from typing import Any
 
 from wm_plugin.recipes.pipelines import tables
 
+from stamps import stamp
 from wm_plugin.errors import UserError
 from wm_plugin.lab.evaluation.measures import RESULT, Evaluation, read_result
 from wm_plugin.lab.report.arms import spread
@@ -110,6 +111,7 @@ def main(arguments: list[str] | None = None) -> int:
     tables.check_json(options.out)
     found = table(_read(options.folders), options.against)
     tables.write(options.out, found, markdown(found))
+    stamp(options.out, {"against": options.against})
     return 0
 
 

@@ -2,6 +2,7 @@
 
 A benchmark that has written results/NAME.json or .md ends with `stamp(path, settings)`: results/stamps.json then says the commit,
 the date, the versions, the digest of the settings and of every file that the result measures, and NAME.md says the first four.
+Files that were renamed since stand there by their present names.
 
     python benchmarks/stamps.py          # `make bench-check`: the results whose files have changed since, and which
 """
@@ -93,6 +94,7 @@ RESULTS: dict[str, tuple[str, ...]] = {
     "rwml_tiny": ("benchmarks/rwml_tiny.py", "recipes/pipelines/rwml_tiny.yaml", "wm_plugin/rewards/*.py"),
     "scienceworld_replay": ("benchmarks/scienceworld_replay.py", "wm_plugin/worlds/scienceworld.py"),
     "sim_table_trl": (
+        "benchmarks/sim_table.py",
         "recipes/pipelines/sim_rl_tiny.yaml",
         "wm_plugin/worlds/wrappers/control/*.py",
         "wm_plugin/lab/tiny/held_out.py",

@@ -44,20 +44,19 @@ def test_a_checkout_is_named_by_its_folder():
     assert install("parquet") == f"pip install -e '{ROOT}[parquet]'"
 
 
-def test_an_installed_copy_of_a_folder(come_from, tmp_path):
-    come_from({"url": tmp_path.as_uri(), "dir_info": {}})
-    assert install("rules") == f"pip install 'wm-plugin[rules] @ {tmp_path.as_uri()}'"
+REPOSITORY = {"url": "https://host/x.git", "vcs_info": {"vcs": "git", "commit_id": "abc"}}
 
 
-def test_a_folder_that_is_gone_an_index_and_a_damaged_record(come_from, tmp_path):
-    for record in ({"url": (tmp_path / "gone").as_uri(), "dir_info": {}}, None, "{"):
+def test_an_installed_copy_is_named_by_where_it_came_from(come_from, tmp_path):
+    folder, gone = tmp_path.as_uri(), (tmp_path / "gone").as_uri()
+    for record, wanted in (
+        ({"url": folder, "dir_info": {}}, f"wm-plugin[rules] @ {folder}"),
+        (REPOSITORY, "wm-plugin[rules] @ git+https://host/x.git@abc"),
+        *((record, "wm-plugin[rules]") for record in ({"url": gone, "dir_info": {}}, None, "{")),  # an index, say
+    ):
         come_from(record)
-        assert install("rules") == "pip install 'wm-plugin[rules]'"
-
-
-def test_a_repository(come_from):
-    come_from({"url": "https://host/x.git", "vcs_info": {"vcs": "git", "commit_id": "abc"}})
-    assert install("rules") == "pip install 'wm-plugin[rules] @ git+https://host/x.git@abc'"
+        assert install("rules") == f"pip install '{wanted}'"
+    come_from(REPOSITORY)
     assert install() == "pip install 'wm-plugin @ git+https://host/x.git@abc'"
 
 

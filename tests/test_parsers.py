@@ -24,7 +24,7 @@ ALLOWED = {
     "hosting/config_file.py": CONFIG,
     "lab/pipelines/file.py": CONFIG,
     "lab/pipelines/records.py": OURS,
-    "trl/sharding.py": CONFIG,
+    "trl/doctor.py": CONFIG,
     "worlds/fictional/spec.py": CONFIG,
     "errors.py": OURS,
     "hosting/hooks.py": OURS,

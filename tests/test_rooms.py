@@ -3,6 +3,8 @@
 import ast
 import importlib
 import re
+import subprocess
+import sys
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -83,6 +85,32 @@ def test_what_a_package_offers_is_closed(room):
         if not (alias.asname or alias.name).startswith("_")
     }
     assert public <= {*module.__all__}
+
+
+# What an adapter imports of ours before a row needs more: modules, and their lines.
+MOST_MODULES, MOST_LINES = 60, 9000
+ADAPTERS = ("trl.trainer", "trl.async_trainer", "verl.trainer", "verl.agent_loop", "verl.worker", "verl.rewards")
+COUNT = """
+import importlib, sys
+importlib.import_module(sys.argv[1])
+ours = [one.__file__ for name, one in sys.modules.items() if name.split(".")[0] == "wm_plugin" and one.__file__]
+print(*ours, sep="\\n", file=sys.stderr)
+"""
+
+
+@pytest.mark.host
+@pytest.mark.parametrize("module", ADAPTERS)
+def test_an_adapter_imports_neither_worlds_nor_the_lab(module):
+    pytest.importorskip(module.partition(".")[0])
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", COUNT, f"wm_plugin.{module}"], capture_output=True, text=True, check=True
+    )
+    files = [Path(line) for line in done.stderr.splitlines() if line.startswith(str(PACKAGE))]
+    rooms = {path.relative_to(PACKAGE).parts[0] for path in files}
+    assert "tokens" in rooms
+    assert not rooms & {"worlds", "lab", "cli"}
+    assert len(files) <= MOST_MODULES
+    assert sum(len(path.read_text().splitlines()) for path in files) <= MOST_LINES
 
 
 DOTTED = re.compile(r"\bwm_plugin(?:\.[a-z_]\w*)+(?:[:.][A-Za-z_]\w*)?")

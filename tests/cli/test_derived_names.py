@@ -28,7 +28,6 @@ PLACES = {
     "recipes/pipelines/tables.py write": "the same table, as text",
     "wm_plugin/data/parallel.py _convert": "the rejects of a part, in an unfinished folder",
     "wm_plugin/data/write.py path_of_rejects": "X.rejects.jsonl",
-    "wm_plugin/worlds/forth/__init__.py problems": "the problems of this package, which are read",
 }
 SERVED = ["--server", "http://localhost:1/v1", "--server-model", "m", "--prompts", "no.yaml"]
 PROPOSED = ["--world", "grid", "--propose", "random"]
@@ -71,8 +70,10 @@ def derivations() -> dict[str, str]:
             continue
         for function in ast.walk(ast.parse(text)):
             if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-                calls = (node for node in ast.walk(function) if isinstance(node, ast.Call))
-                names = {call.func.attr for call in calls if isinstance(call.func, ast.Attribute)}
+                calls = [node.func for node in ast.walk(function) if isinstance(node, ast.Call)]
+                methods = [call for call in calls if isinstance(call, ast.Attribute)]
+                # beside a module lie this package's own files
+                names = {call.attr for call in methods if ast.unparse(call.value) != "Path(__file__)"}
                 if names & DERIVES:
                     places[f"{path.relative_to(ROOT)} {function.name}"] = ""
     return places

@@ -8,6 +8,7 @@ import yaml
 
 from support.openai_server import OpenAIServer
 from support.perfect import perfect, settings
+from support.tools import call
 from support.wmact import says
 from wm_plugin.worlds import grid
 from wm_plugin.worlds.wrappers.control.perturbations import ERRORS
@@ -26,10 +27,6 @@ def play(request):
     host, version = request.param
     pytest.importorskip(host, minversion=version)
     return importlib.import_module(f"support.play_on_{host}").play
-
-
-def call(name, **arguments):
-    return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
 
 
 def moves(directions):

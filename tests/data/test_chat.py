@@ -83,11 +83,8 @@ def test_ids_are_made_where_there_is_none_of_its_own():
 
 
 def test_what_the_agent_never_saw_is_left_out():
-    looked = Turn(
-        action=Action(text="(looks)", calls=(Call(name="bars"),)),
-        observations=(Observation(kind="tool", text="no service", tool="bars", call=0),),
-        actor="user",
-    )
+    result = Observation(kind="tool", text="no service", tool="bars", call=0)
+    looked = Turn(action=Action(text="(looks)", calls=(Call(name="bars"),)), observations=(result,), actor="user")
     asked = Turn(action=Action(text="Any bars?"), observations=(Observation(kind="user", text="None."),))
     context = Context(task="Help.", demonstrations=("So it goes.",), simulation_instruction="Fail now and then.")
     assert chat(context, [asked, looked]) == [

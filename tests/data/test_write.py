@@ -1,5 +1,6 @@
 """Trajectories come back from files as they were, and files are written whole or not at all."""
 
+import gc
 import json
 import math
 from collections.abc import Iterator
@@ -75,6 +76,20 @@ def test_tools_that_equal_the_last_ones_stay_what_they_are():
 def test_what_is_no_json_is_not_written(value):
     with pytest.raises((TypeError, ValueError)):
         trajectory(value=value).to_bytes()
+
+
+def test_writing_leaves_the_collection_of_garbage_as_it_was(tmp_path):
+    before, seen = gc.get_threshold(), []
+
+    def rows() -> Iterator[Trajectory]:
+        seen.append(gc.get_threshold())
+        yield trajectory()
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        write(rows(), tmp_path / "x.jsonl")
+    assert seen[0] != before
+    assert gc.get_threshold() == before
 
 
 @pytest.mark.parametrize("reward", [None, 0.25, math.inf, -math.inf])

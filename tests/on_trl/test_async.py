@@ -1,7 +1,6 @@
 """The term inside TRL's asynchronous trainer: real trainer, real rollout loop, against plain transformers sample by sample."""
 
 import inspect
-import json
 import pickle
 import random
 import threading
@@ -289,7 +288,9 @@ def test_a_worker_without_facts_stops_the_run(tmp_path):
     tokenizer = tokenizer_of_tools()
     make_model(tokenizer).save_pretrained(tmp_path)
     trainer = make(tmp_path, tokenizer, rollout_worker=worker(tokenizer, ours=False, ready=20))
-    with pytest.raises(UserError, match="a sample says nothing of the environment's tokens: .*WorldModelRolloutLoop"):
+    with pytest.raises(
+        UserError, match="a sample has no facts about the environment's tokens: .*WorldModelRolloutLoop"
+    ):
         trainer.train()
 
 
@@ -395,16 +396,10 @@ def answers(turn):
 
     class Turns(Handler):
         def do_POST(self):
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            body = self.body()
             with lock:
                 ids, logps = turn(body["prompt"])
-            choice = {"token_ids": ids, "logprobs": {"token_logprobs": logps}}
-            answer = json.dumps({"choices": [choice]}).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(answer)))
-            self.end_headers()
-            self.wfile.write(answer)
+            self.reply({"choices": [{"token_ids": ids, "logprobs": {"token_logprobs": logps}}]})
 
     return Turns
 
@@ -617,7 +612,9 @@ def test_the_hosts_worker_gets_our_loop_and_another_ones_is_refused(made):
         made(rollout_worker=idle)
         assert idle._loop_cls is expected
     idle._loop_cls = TheirLoop
-    with pytest.raises(UserError, match="LocalWorker runs TheirLoop, which says nothing of the environment's tokens"):
+    with pytest.raises(
+        UserError, match="LocalWorker runs TheirLoop, which records nothing about the environment's tokens"
+    ):
         made(rollout_worker=idle)
     made(EchoConfig(0.0), rollout_worker=idle)
     assert pickle.loads(pickle.dumps(WorldModelRolloutLoop)) is WorldModelRolloutLoop  # the process is told its name

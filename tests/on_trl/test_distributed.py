@@ -146,7 +146,7 @@ def test_zero_trains_as_ddp_does(stage, tmp_path):
 def test_the_asynchronous_trainer_on_two_ranks(tmp_path):
     """One rank collates for both."""
     pytest.importorskip("trl", minversion="1.16")
-    (result,) = launch("async_distributed_on_trl.py", [{"fields": {}}], tmp_path)
+    (result,) = launch("ranks_on_trl.py", [{"asynchronous": True}], tmp_path)["cases"]
     first, second = result["tokens_by_rank"]
     assert first != second
     assert first + second == result["tokens"] == result["logged"][0]["echo/tokens"]

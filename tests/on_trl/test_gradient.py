@@ -8,20 +8,11 @@ import torch
 from trl import GRPOTrainer
 
 from support import reference as trl_reference
-from support.on_trl import Batches, Scripted, ToolEnvironment, make_model, run
+from support.on_trl import Ours, Stock, ToolEnvironment, make_model, run
 from wm_plugin import EchoConfig
-from wm_plugin.trl import WorldModelGRPOTrainer
 
 COEFF = 0.37
 LOSS_TYPES = ["grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo"]
-
-
-class Stock(Batches, Scripted, GRPOTrainer):
-    pass
-
-
-class Ours(Batches, Scripted, WorldModelGRPOTrainer):
-    pass
 
 
 class Repeating(ToolEnvironment):

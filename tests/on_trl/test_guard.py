@@ -8,10 +8,9 @@ import torch
 from datasets import Dataset
 
 from support.on_trl import (
-    Scripted,
+    Ours,
     ToolEnvironment,
     call,
-    config,
     dataset,
     make,
     reward,
@@ -21,12 +20,8 @@ from support.on_trl import (
 from wm_plugin import EchoConfig
 from wm_plugin.errors import UserError
 from wm_plugin.objectives.guard import Guard, GuardConfig
-from wm_plugin.trl import WorldModelGRPOConfig, WorldModelGRPOTrainer
+from wm_plugin.trl import WorldModelGRPOTrainer
 from wm_plugin.worlds.docs import DocsEnvironment, dataset_rows
-
-
-class Ours(Scripted, WorldModelGRPOTrainer):
-    pass
 
 
 class Told(ToolEnvironment):
@@ -124,7 +119,7 @@ def test_a_guard_of_other_settings_starts_anew(tmp_path, caplog):
 @pytest.mark.parametrize(
     ("guard", "fields", "message"),
     [
-        (True, {"eval_strategy": "no"}, "guard watches evaluations, and there are none; give an eval_dataset"),
+        (True, {"eval_strategy": "no"}, "guard watches evaluations, and the run has none; give an eval_dataset"),
         ({"sets": ["othr"]}, {}, r"guard\.sets: there is no evaluation set 'othr'; did you mean 'other'"),
     ],
 )
@@ -132,12 +127,6 @@ def test_a_guard_that_has_nothing_to_watch_is_refused(guard, fields, message):
     with pytest.raises(UserError, match=message) as error:
         told(guard, **fields)
     assert "\n" not in str(error.value)
-
-
-def test_the_config_takes_it_in_each_form():
-    for value in (True, "true", {"k": 3}, '{"k": 3}'):
-        assert config(cls=WorldModelGRPOConfig, echo_coeff=0.1, echo_guard=value).echo_config().guard == GuardConfig()
-    assert config(cls=WorldModelGRPOConfig, echo_coeff=0.1).echo_config().guard is None
 
 
 class Reading(WorldModelGRPOTrainer):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from datasets import Dataset
 
-from support.on_trl import NEEDS_ENVIRONMENTS, config
+from support.on_trl import NEEDS_ENVIRONMENTS, make
 from wm_plugin.errors import UserError
 from wm_plugin.lab.agents.lookahead_values import LookAheadConfig
 from wm_plugin.lab.tiny.policy import make_model, make_tokenizer
@@ -37,22 +37,18 @@ class Noting(WorldModelGRPOTrainer):
 
 
 def trainer(sets=None, *, kind=Noting, **fields):
-    tokenizer = make_tokenizer()
     rows = Dataset.from_list(dataset_rows(4, 1))
-    args = {
-        "look_ahead": sets,
-        "max_steps": 1,
-        "max_completion_length": 150,
-        "gradient_accumulation_steps": 1,
-        **fields,
-    }
-    made = kind(
+    args = {"cls": WorldModelGRPOConfig, "look_ahead": sets, "max_steps": 1, "gradient_accumulation_steps": 1}
+    tokenizer = make_tokenizer()
+    made = make(
+        kind,
         model=make_model(tokenizer, 0),
-        args=config(cls=WorldModelGRPOConfig, **args),
-        train_dataset=rows,
+        args={"max_completion_length": 150, **args, **fields},
+        rows=rows,
         eval_dataset={"plain": rows, "ahead": rows},
         processing_class=tokenizer,
-        environment_factory=GridEnvironment,
+        environment=GridEnvironment,
+        reward_funcs=None,
     )
     torch.manual_seed(3)
     return made

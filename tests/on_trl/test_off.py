@@ -5,11 +5,10 @@ import random
 import numpy as np
 import pytest
 import torch
-from trl import GRPOTrainer
 
-from support.on_trl import Scripted, config, run
+from support.on_trl import Ours, Stock, config, run
 from wm_plugin import EchoConfig
-from wm_plugin.trl import WorldModelGRPOConfig, WorldModelGRPOTrainer
+from wm_plugin.trl import WorldModelGRPOConfig
 
 # the others run the same lines of ours: TRL computes its loss before the term is added
 CASES = [{"loss_type": name} for name in ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo")]
@@ -17,14 +16,6 @@ CASES = [{"loss_type": name} for name in ("grpo", "bnpo", "dr_grpo", "dapo", "ci
 DROPOUT = {"steps_per_generation": 1, "gradient_accumulation_steps": 2}
 CASES += [{"importance_sampling_level": "sequence"}, {"beta": 0.1}, {"steps_per_generation": 4}, DROPOUT]
 FAST = ({"loss_type": "dapo"}, {"beta": 0.1}, DROPOUT)
-
-
-class Stock(Scripted, GRPOTrainer):
-    pass
-
-
-class Ours(Scripted, WorldModelGRPOTrainer):
-    pass
 
 
 def trained(cls, fields, **kwargs):

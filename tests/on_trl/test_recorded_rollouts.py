@@ -2,9 +2,9 @@
 
 import pyarrow.parquet
 import pytest
-from datasets import Dataset
-from trl import GRPOConfig
+import torch
 
+from support.on_trl import run
 from wm_plugin import EchoConfig
 from wm_plugin.data.building import build
 from wm_plugin.data.write import write
@@ -26,17 +26,11 @@ def recorded(path):
             "prompt_ids": [row["input_ids"][:start] for row, start in zip(chosen, begin, strict=True)],
             "completion_ids": [row["input_ids"][start:] for row, start in zip(chosen, begin, strict=True)],
             "env_mask": masks,
-            "env_spans": [[(*run, "tool", "move", True) for run in runs(mask)] for mask in masks],
+            "env_spans": [[(*part, "tool", "move", True) for part in zero_runs(torch.tensor(mask))] for mask in masks],
             "logprobs": [[0.0] * len(mask) for mask in masks],  # of a sampler: there was none
         }
 
     return function
-
-
-def runs(mask):
-    import torch
-
-    return zero_runs(torch.tensor(mask))
 
 
 def no_reward(completions, **columns):
@@ -50,28 +44,19 @@ def test_recorded_trajectories_train_a_world_model(tmp_path, information):
     make_model(tokenizer, seed=0).save_pretrained(tmp_path / "policy")
     write(rollouts(32, seed=0), tmp_path / "t.jsonl")
     built = build(tmp_path / "t.jsonl", "imitation", "trl", tmp_path / "t.parquet", tokenizer=tmp_path / "policy")
-    trainer = WorldModelGRPOTrainer(
+    args = {"output_dir": str(tmp_path / "run"), "max_steps": 12, "learning_rate": 3e-3, "max_completion_length": 512}
+    args |= {"num_generations": 2, "per_device_train_batch_size": 16, "gradient_accumulation_steps": 1}
+    trainer, _ = run(
+        WorldModelGRPOTrainer,
         model=make_model(tokenizer, seed=0),
         reward_funcs=[no_reward],
-        args=GRPOConfig(
-            str(tmp_path / "run"),
-            max_steps=12,
-            logging_steps=1,
-            learning_rate=3e-3,
-            num_generations=2,
-            per_device_train_batch_size=16,
-            max_completion_length=512,
-            use_cpu=True,
-            bf16=False,
-            report_to=[],
-            save_strategy="no",
-        ),
-        train_dataset=Dataset.from_list([{"prompt": [{"role": "user", "content": str(n)}]} for n in range(built.rows)]),
+        args=args,
+        rows=[{"prompt": [{"role": "user", "content": str(number)}]} for number in range(built.rows)],
+        environment=None,
         processing_class=tokenizer,
         rollout_func=recorded(tmp_path / "t.parquet"),
         world_model=EchoConfig(1.0, turn_information=information),
     )
-    trainer.train()
     logs = [row for row in trainer.state.log_history if "echo/nll" in row]
     assert logs[-1]["echo/nll"] < 0.75 * logs[0]["echo/nll"]
     assert logs[0]["echo/tokens"] > 500

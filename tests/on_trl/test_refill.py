@@ -5,8 +5,7 @@ import torch
 
 from support import reference
 from support.on_trl import (
-    Batches,
-    Scripted,
+    Ours,
     dataset,
     make,
     make_model,
@@ -14,12 +13,7 @@ from support.on_trl import (
 )
 from wm_plugin import EchoConfig
 from wm_plugin.errors import UserError
-from wm_plugin.trl import WorldModelGRPOTrainer
 from wm_plugin.trl.refill import Prompts, groups_to_sample, join, move, split
-
-
-class Ours(Batches, Scripted, WorldModelGRPOTrainer):
-    pass
 
 
 def by_task(prompts, completions, **_):

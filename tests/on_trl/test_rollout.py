@@ -10,6 +10,7 @@ from support import information
 from support.information import CATEGORIES, RATIOS, Oracle, keep_ratio
 from support.on_trl import (
     Batches,
+    Ours,
     Scripted,
     ToolEnvironment,
     call,
@@ -140,10 +141,6 @@ def test_turn_information_of_a_conversation_is_that_of_the_same_data():
 class Other(ToolEnvironment):
     def _shown(self, name):
         return f"OTHER {name}"
-
-
-class Ours(Batches, Scripted, WorldModelGRPOTrainer):
-    pass
 
 
 def test_several_environments_in_one_dataset():

@@ -9,7 +9,7 @@ from transformers import TrainingArguments
 
 from support.on_trl import make
 from wm_plugin import EchoConfig
-from wm_plugin.trl import WorldModelGRPOTrainer, sharding
+from wm_plugin.trl import WorldModelGRPOTrainer, doctor, sharding
 
 LAUNCHER = ("ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED", "LOCAL_RANK", "RANK", "WORLD_SIZE")
 NEITHER = SimpleNamespace(fsdp=None, deepspeed=None)
@@ -112,9 +112,9 @@ def test_doctor_reads_what_accelerate_launch_would(monkeypatch, tmp_path, text, 
     path = tmp_path / "default_config.yaml"
     if text is not None:
         path.write_text(text)
-    monkeypatch.setattr(sharding, "default_config", lambda: path)
-    monkeypatch.setattr(sharding, "_has_gpu", lambda: gpu)
-    checks = sharding.checks()
+    monkeypatch.setattr(doctor, "default_config", lambda: path)
+    monkeypatch.setattr(doctor, "_has_gpu", lambda: gpu)
+    checks = doctor.check_sharding()
     assert [check.state for check in checks] == ([] if expected is None else [expected])
     if expected == "warn":
         detail = f"FSDP was asked for (in {path}, by which accelerate launch starts), DDP runs: accelerate leaves FSDP"
@@ -124,10 +124,10 @@ def test_doctor_reads_what_accelerate_launch_would(monkeypatch, tmp_path, text, 
 
 def test_doctor_under_a_launcher_goes_by_what_it_set(monkeypatch, launched):
     launched(ACCELERATE_USE_FSDP="true")
-    monkeypatch.setattr(sharding, "_has_gpu", lambda: False)
-    (check,) = sharding.checks()
+    monkeypatch.setattr(doctor, "_has_gpu", lambda: False)
+    (check,) = doctor.check_sharding()
     assert check.detail.startswith("FSDP was asked for (ACCELERATE_USE_FSDP is set), DDP runs")
 
 
 def test_the_file_of_settings_is_accelerates():
-    assert sharding.default_config().name == "default_config.yaml"
+    assert doctor.default_config().name == "default_config.yaml"

@@ -6,17 +6,13 @@ import pytest
 import torch
 from trl import GRPOTrainer
 
-from support.on_trl import Scripted, call, config, make, reward, run
+from support.on_trl import Ours, Scripted, call, config, make, reward, run
 from wm_plugin import EchoConfig
 from wm_plugin.errors import UserError
 from wm_plugin.trl import WorldModelGRPOConfig, WorldModelGRPOTrainer, WorldModelMixin
 from wm_plugin.trl.rewards import as_reward_function
 
 HEAD = "the world-model objective had no token to train on"
-
-
-class Ours(Scripted, WorldModelGRPOTrainer):
-    pass
 
 
 class Silent(Ours):
@@ -135,13 +131,6 @@ def test_coefficient_0_and_an_objective_with_tokens_are_quiet(caplog, fields):
     trained(Ours, EchoConfig(0.0, **fields, on_silence="stop", silent_batches=1))
     trained(Ours, EchoConfig(0.5, on_silence="stop", silent_batches=1))
     assert warnings(caplog) == []
-
-
-def test_the_fields_are_in_the_config_of_yaml_files():
-    fields = config(cls=WorldModelGRPOConfig, echo_coeff=0.5, echo_on_silence="stop", echo_silent_batches=5)
-    assert fields.echo_config() == EchoConfig(0.5, on_silence="stop", silent_batches=5)
-    with pytest.raises(UserError, match=r"echo_roles\[0\] is 'tols'; did you mean 'tool'\?"):
-        config(cls=WorldModelGRPOConfig, echo_roles=["tols"])
 
 
 def test_names_that_the_policy_invents_share_a_figure():

@@ -7,6 +7,7 @@ import pyarrow.parquet
 import pytest
 from wm_plugin.recipes.pipelines import figures
 
+from support.scripts import flags
 from support.small_llama import fields, make_model
 from wm_plugin.data.building import build
 from wm_plugin.data.write import write
@@ -66,14 +67,13 @@ def test_rows_to_clone_a_step_and_figures(model, episodes, tmp_path, capsys):
         "model_name_or_path": model,
         "output_dir": tmp_path / "echo",
         "max_steps": 1,
-        "train_rows_kwargs": '{"count": 2}',
+        "train_rows_kwargs": {"count": 2},
         "num_generations": 2,
         "gradient_accumulation_steps": 1,
         "max_completion_length": 24,
-        "generation_kwargs": '{"max_new_tokens": 8}',
+        "generation_kwargs": {"max_new_tokens": 8},
     }
-    flags = [str(word) for name, value in small.items() for word in (f"--{name}", value)]
-    assert train.main(["--config", str(RECIPE), *flags, "--json"]) == 0
+    assert train.main(["--config", str(RECIPE), *flags(**small), "--json"]) == 0
     result = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert (result["steps"], result["last"][0]["echo/coeff"]) == (1, 1.0)
     out = ["--out", str(tmp_path / "figures.jsonl"), "--text-tokens", "600", "--episodes", str(episodes)]

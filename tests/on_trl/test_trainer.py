@@ -6,14 +6,10 @@ import pytest
 import torch
 from trl import GRPOTrainer
 
-from support.on_trl import Batches, Scripted, config, dataset, make, make_model, run, series
+from support.on_trl import Batches, Ours, Scripted, config, dataset, make, make_model, run, series
 from wm_plugin import EchoConfig
 from wm_plugin.errors import UserError
 from wm_plugin.trl import WorldModelGRPOConfig, WorldModelGRPOTrainer, WorldModelMixin
-
-
-class Ours(Batches, Scripted, WorldModelGRPOTrainer):
-    pass
 
 
 def test_metrics_are_token_weighted_means_over_the_step():

@@ -176,5 +176,5 @@ def test_what_does_not_fit_is_refused(budget, fields, message):
 
 
 def test_turns_need_an_environment():
-    with pytest.raises(UserError, match="turn_budget counts turns in an environment, and there is none"):
+    with pytest.raises(UserError, match="turn_budget counts turns in an environment, and the run has none"):
         make(WorldModelGRPOTrainer, environment=None, tools=[ToolEnvironment().run_code], turn_budget=TurnBudget())

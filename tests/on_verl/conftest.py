@@ -38,3 +38,21 @@ def policy(tmp_path_factory):
     tokenizer.save_pretrained(path)
     make_model(tokenizer, seed=0).save_pretrained(path)
     return path
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory):
+    """The folder of a random model of `support.on_verl`, in float64."""
+    from support import on_verl
+
+    folder = tmp_path_factory.mktemp("model")
+    on_verl.save_model(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def worker(model):
+    """A worker of ours that has it."""
+    from support.on_verl import make_worker
+
+    return make_worker(model)

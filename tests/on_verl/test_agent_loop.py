@@ -71,8 +71,8 @@ class Rooms:
 ROOMS = f"{__name__}:Rooms"
 
 
-def rollout(tokenizer, turns, wm=None, **rest):
-    return agent_loop_support.rollout(tokenizer, turns, {"environment": ROOMS} if wm is None else wm, **rest)
+def rollout(turns, wm=None, tokenizer=None, **rest):
+    return agent_loop_support.rollout(tokenizer or MERGES, turns, {"environment": ROOMS} if wm is None else wm, **rest)
 
 
 def weighed(output):
@@ -81,12 +81,11 @@ def weighed(output):
     return weigh(origins, output.extra_fields["objective"])
 
 
-def content(tokenizer, output):
+def content(output, tokenizer=None):
     """(tool, text) of the spans that count."""
+    decode = (tokenizer or MERGES).decode
     return [
-        (span.tool, tokenizer.decode(output.response_ids[span.start : span.end]))
-        for span, weight in weighed(output)
-        if weight
+        (span.tool, decode(output.response_ids[span.start : span.end])) for span, weight in weighed(output) if weight
     ]
 
 
@@ -103,9 +102,9 @@ def test_results_that_verl_cuts_are_counted(side):
         call("fail", text="x") + call("unknown_tool", text="x") + call("say", wrong="x") + call("say", text="c" * 400),
         "x",
     ]
-    output = rollout(MERGES, turns, max_tool_response_length=20, tool_response_truncate_side=side, response_length=4000)
+    output = rollout(turns, max_tool_response_length=20, tool_response_truncate_side=side, response_length=4000)
     assert output.extra_fields[RESULTS] == [6, 2]
-    assert rollout(MERGES, ["x"]).extra_fields[RESULTS] == [0, 0]
+    assert rollout(["x"]).extra_fields[RESULTS] == [0, 0]
 
 
 @TOKENIZERS
@@ -117,8 +116,8 @@ def test_spans_are_the_results(tokenizer):
         call("say", text=said[3]),
         "x",
     ]
-    output = rollout(tokenizer, turns)
-    assert content(tokenizer, output) == [("say", text) for text in said]
+    output = rollout(turns, tokenizer=tokenizer)
+    assert content(output, tokenizer=tokenizer) == [("say", text) for text in said]
     assert output.reward_score == 1.0
     sampled = sum(output.response_mask)
     assert output.extra_fields[INFO] == {
@@ -148,14 +147,14 @@ def test_with_our_patch_verl_says_where_results_lie(tmp_path, monkeypatch):
     monkeypatch.setattr(agent_loop, "_agent_loop_registry", dict(agent_loop._agent_loop_registry))
     patched = loaded(path, "patched_tool_agent_loop").ToolAgentLoop
     turns = [call("say", text="red") + call("fail", text="x"), call("say", text="blue"), "x"]
-    output = rollout(MERGES, turns, cls=type("Loop", (WorldModelLoopMixin, patched), {}))
+    output = rollout(turns, cls=type("Loop", (WorldModelLoopMixin, patched), {}))
     spans = output.extra_fields["tool_spans"]
     assert [names for _, _, names in spans] == [["say", "fail"], ["say"]]
     assert ["red" in MERGES.decode(output.response_ids[start:end]) for start, end, _ in spans] == [True, False]
     assert not any(sum(output.response_mask[start:end]) for start, end, _ in spans)
     ours = [Origin.unpack(values) for values in output.extra_fields[ORIGINS]]
     assert {origin.span.start for origin in ours} >= {start for start, _, _ in spans}
-    assert rollout(MERGES, turns, cls=patched, wm={}, tools=[]).extra_fields["tool_spans"] != []
+    assert rollout(turns, cls=patched, wm={}, tools=[]).extra_fields["tool_spans"] != []
 
 
 class Echoes:
@@ -190,7 +189,7 @@ def test_a_row_without_a_column_that_its_world_needs_is_one_line(row):
     with pytest.raises(
         UserError, match="a row does not fit Needs.reset: missing a required argument: 'level'"
     ) as error:
-        rollout(MERGES, ["x"], wm, row={"extra_info": {"environment": "needs", **row}})
+        rollout(["x"], wm, row={"extra_info": {"environment": "needs", **row}})
     assert "\n" not in str(error.value)
 
 
@@ -202,32 +201,32 @@ class Bare(Rooms):
 
 def test_a_world_without_a_reward_leaves_it_to_verls_workers():
     assert not hasattr(Bare(), "get_reward")
-    output = rollout(MERGES, [call("say", text="a"), "x"], {"environment": f"{__name__}:Bare"})
+    output = rollout([call("say", text="a"), "x"], {"environment": f"{__name__}:Bare"})
     assert output.reward_score is None  # verl asks a reward worker then
-    assert content(MERGES, output) == [("say", "a")]
+    assert content(output) == [("say", "a")]
     assert "reward" not in output.extra_fields[INFO]
 
 
 def test_the_tools_that_there_are_are_said_and_not_those_that_a_policy_invents():
     turns = [call("fly", text="a") + call("say", text="b"), "x"]
-    output = rollout(MERGES, turns, {"environment": ROOMS, "include_errors": True})
-    assert [tool for tool, _ in content(MERGES, output)] == ["fly", "say"]
+    output = rollout(turns, {"environment": ROOMS, "include_errors": True})
+    assert [tool for tool, _ in content(output)] == ["fly", "say"]
     assert output.extra_fields[TOOLS] == ["fail", "say"]
 
 
 def test_a_row_says_which_of_several_worlds_it_is_of():
     wm = {"environment": {"rooms": ROOMS, "echoes": f"{__name__}:Echoes"}, "tools": {"say": 1.0, "repeat": 0.5}}
     rows = {"environment": "rooms", "start": 3}, {"environment": "echoes", "start": None, "other": None, "level": "x"}
-    rooms = rollout(MERGES, [call("say", text="a"), "x"], wm, row={"extra_info": rows[0]})
-    echoes = rollout(MERGES, [call("repeat", text="a"), "x"], wm, row={"extra_info": rows[1]})
-    assert content(MERGES, rooms) == [("say", "a")]
+    rooms = rollout([call("say", text="a"), "x"], wm, row={"extra_info": rows[0]})
+    echoes = rollout([call("repeat", text="a"), "x"], wm, row={"extra_info": rows[1]})
+    assert content(rooms) == [("say", "a")]
     assert "You are in 3." in MERGES.decode(rooms.prompt_ids)
     # what is null in the file belongs to the other world's rows
-    assert content(MERGES, echoes) == [("repeat", "a 7 ['level']")]
+    assert content(echoes) == [("repeat", "a 7 ['level']")]
     assert (echoes.reward_score, {weight for _, weight in weighed(echoes)}) == (0.25, {0.0, 0.5})
     assert "Start at 7." in MERGES.decode(echoes.prompt_ids)
     with pytest.raises(UserError, match="column `environment` is 'rom', and environment has 'rooms', 'echoes'"):
-        rollout(MERGES, ["x"], wm, row={"extra_info": {"environment": "rom"}})
+        rollout(["x"], wm, row={"extra_info": {"environment": "rom"}})
 
 
 HARD = [
@@ -248,20 +247,20 @@ def test_results_that_look_like_scaffold_and_characters_of_many_bytes(tokenizer)
         "".join(call("say", text=text) for text in HARD[4:]),
         "x",
     ]
-    output = rollout(tokenizer, turns)
-    assert content(tokenizer, output) == [("say", text) for text in HARD if text]
+    output = rollout(turns, tokenizer=tokenizer)
+    assert content(output, tokenizer=tokenizer) == [("say", text) for text in HARD if text]
     if tokenizer is NFC:  # a tokenizer that normalises is followed by offsets
-        output = rollout(tokenizer, [call("say", text="e\u0301te\u0301!"), "x"])
-        assert content(tokenizer, output) == [("say", "\u00e9t\u00e9!")]
+        output = rollout([call("say", text="e\u0301te\u0301!"), "x"], tokenizer=tokenizer)
+        assert content(output, tokenizer=tokenizer) == [("say", "\u00e9t\u00e9!")]
 
 
 def test_failures_of_the_host_are_told_from_a_tools_own_texts():
     own = "Error executing tool 'fail': boom"  # what verl writes for an exception
     turns = [call("say", text=own) + call("fail", text="boom") + call("nope", x=1) + call("say", y=1), "x"]
-    output = rollout(MERGES, turns)
-    assert content(MERGES, output) == [("say", own)]
-    with_errors = rollout(MERGES, turns, {"environment": ROOMS, "include_errors": True})
-    found = content(MERGES, with_errors)
+    output = rollout(turns)
+    assert content(output) == [("say", own)]
+    with_errors = rollout(turns, {"environment": ROOMS, "include_errors": True})
+    found = content(with_errors)
     assert [tool for tool, _ in found] == ["say", "fail", "nope", "say"]
     assert found[1] == ("fail", own)
 
@@ -280,17 +279,17 @@ def test_arguments_that_are_not_json_are_a_failure_of_the_host(arguments):
             text, calls = await super().extract_tool_calls(responses_ids, tools)
             return text, [FunctionCall(name=c.name, arguments=arguments or c.arguments[:-1]) for c in calls]
 
-    output = rollout(MERGES, [call("say", text="hi"), "x"], cls=Broken)
+    output = rollout([call("say", text="hi"), "x"], cls=Broken)
     assert "Invalid JSON" in MERGES.decode(output.response_ids)
-    assert content(MERGES, output) == []
+    assert content(output) == []
 
 
 def test_selection_by_tool_and_multiplier():
     wm = {"environment": ROOMS, "tools": {"say": 0.5}}
-    output = rollout(MERGES, [call("say", text="hi"), "x"], wm)
+    output = rollout([call("say", text="hi"), "x"], wm)
     assert {weight for _, weight in weighed(output)} == {0.0, 0.5}
     scaffold = {"environment": ROOMS, "content_only": False, "roles": ["tool"]}
-    output = rollout(MERGES, [call("say", text="hi"), "x"], scaffold)
+    output = rollout([call("say", text="hi"), "x"], scaffold)
     selected = sum(span.end - span.start for span, weight in weighed(output) if weight)
     assert selected == output.response_mask.count(0)  # with verl's line break after the turn, as on TRL
 
@@ -299,17 +298,17 @@ def test_selection_by_tool_and_multiplier():
 def test_turn_information_of_a_conversation_is_that_of_the_same_data(tokenizer):
     """Weights by hand; tests/objectives/test_information.py has them of the reader, tests/on_trl/test_rollout.py of TRL."""
     wm = {"environment": "support.information:Oracle", "turn_information": True}
-    output = rollout(tokenizer, information.said(), wm, response_length=4000)
+    output = rollout(information.said(), wm, response_length=4000, tokenizer=tokenizer)
     assert [weight for _, weight in weighed(output) if weight] == RATIOS
-    assert content(tokenizer, output) == [("ask", answer) for answer in ANSWERS.values()]
-    scaffold = rollout(tokenizer, information.said(), {**wm, "content_only": False}, response_length=4000)
+    assert content(output, tokenizer=tokenizer) == [("ask", answer) for answer in ANSWERS.values()]
+    scaffold = rollout(information.said(), {**wm, "content_only": False}, response_length=4000, tokenizer=tokenizer)
     weights = [(span.tool, weight) for span, weight in weighed(scaffold)]
     assert [weight for weight, _ in itertools.groupby(weight for _, weight in weights)] == RATIOS
 
 
 def test_a_tool_that_does_not_exist_is_named():
     wm = {"environment": ROOMS, "tools": ["sayy"]}
-    output = rollout(MERGES, [call("say", text="hi"), "x"], wm)
+    output = rollout([call("say", text="hi"), "x"], wm)
     assert output.extra_fields[ERROR] == "wm.tools: there is no tool 'sayy'; did you mean 'say'?"
     assert ORIGINS not in output.extra_fields
 
@@ -318,7 +317,7 @@ def test_a_tool_that_does_not_exist_is_named():
 def test_the_turn_budget_comes_from_the_column_then_the_config(column, field, turns):
     wm = {"environment": ROOMS, "max_turns": field}
     row = {} if column is None else {MAX_TURNS: column}
-    output = rollout(MERGES, [*[call("say", text="hi")] * 4, "end"], wm, row=row)
+    output = rollout([*[call("say", text="hi")] * 4, "end"], wm, row=row)
     assert output.extra_fields[INFO]["calls"] == turns - 1
 
 
@@ -331,7 +330,7 @@ def test_a_bad_turn_budget_is_one_line_as_of_an_environment(column):
     except UserError as error:
         wanted, refusal = None, str(error).replace("max_turns", MAX_TURNS)
     try:
-        output = rollout(MERGES, [*[call("say", text="hi")] * 3, "end"], wm, row={MAX_TURNS: column})
+        output = rollout([*[call("say", text="hi")] * 3, "end"], wm, row={MAX_TURNS: column})
     except UserError as error:
         shown = str(error)
         assert shown == refusal
@@ -355,18 +354,18 @@ def test_other_columns_of_a_row_that_do_not_fit_are_one_line(value):
     ):
         if message is not None:
             with pytest.raises(UserError, match=message) as refused:
-                rollout(MERGES, ["x"], {"environment": ROOMS} | wm, row=row)
+                rollout(["x"], {"environment": ROOMS} | wm, row=row)
             refusals.append(str(refused.value))
     assert all("\n" not in text and len(text) < 200 for text in refusals)
     with pytest.raises(UserError, match="prompt does not end"):
-        rollout(MERGES, ["x"], row={"raw_prompt": []})
+        rollout(["x"], row={"raw_prompt": []})
 
 
 @pytest.mark.parametrize(("row", "turns"), [({}, 4), ({MAX_TURNS: 3}, 2)])
 def test_an_annealed_budget_counts_turns_in_the_environment(row, turns):
     """Without the column, as in validation, its first value; the policy's last turn, which ends, is on top."""
     wm = {"environment": "support.agreement:Walk", "turn_budget": {"start": 4, "every": 1}}
-    output = rollout(MERGES, [*[call("walk", row=0)] * turns, "done"], wm, row=row)
+    output = rollout([*[call("walk", row=0)] * turns, "done"], wm, row=row)
     assert output.extra_fields[INFO]["turns"] == output.extra_fields[INFO]["budget"] == turns
     assert MERGES.decode(output.response_ids).endswith("done<|im_end|>")
 
@@ -381,7 +380,7 @@ def test_the_budgets_of_both_hosts():
         episodes, metrics = [], {}
         for turns in wanted:
             said = [*[call("walk", row=0)] * turns, "done", "done"]
-            output = rollout(MERGES, said, wm, row={MAX_TURNS: budget.turns + 1})
+            output = rollout(said, wm, row={MAX_TURNS: budget.turns + 1})
             episodes.append(output.extra_fields[INFO])
         assert {one["budget"] for one in episodes} == {budget.turns}
         assert [one["turns"] for one in episodes] == [min(turns, budget.turns) for turns in wanted]
@@ -392,19 +391,21 @@ def test_the_budgets_of_both_hosts():
 
 
 def test_a_result_that_is_too_long_is_dropped_and_leaves_no_span():
-    output = rollout(BYTES, [call("say", text="short"), call("say", text="x" * 390), "end"], response_length=300)
-    assert content(BYTES, output) == [("say", "short")]
+    output = rollout(
+        [call("say", text="short"), call("say", text="x" * 390), "end"], response_length=300, tokenizer=BYTES
+    )
+    assert content(output, tokenizer=BYTES) == [("say", "short")]
     assert output.response_mask[-1] == 1
 
 
 def test_the_message_travels_only_where_select_reads_it():
     turns = [call("say", text="hi"), "x"]
-    plain = rollout(MERGES, turns)
+    plain = rollout(turns)
     assert {Origin.unpack(values).message for values in plain.extra_fields[ORIGINS]} == {None}
     wm = {"environment": ROOMS, "select": f"{__name__}:says_hi"}
     for text, counts in (("hi", [("say", "hi")]), ("ho", [])):
-        output = rollout(MERGES, [call("say", text=text), "x"], wm)
-        assert content(MERGES, output) == counts
+        output = rollout([call("say", text=text), "x"], wm)
+        assert content(output) == counts
 
 
 def says_hi(span, message):
@@ -414,8 +415,8 @@ def says_hi(span, message):
 def test_a_completion_cut_at_the_length_limit():
     wm = {"environment": ROOMS, "include_truncated": False}
     turns = [call("say", text="short"), "y" * 400]
-    assert content(BYTES, rollout(BYTES, turns, response_length=300)) == [("say", "short")]
-    assert content(BYTES, rollout(BYTES, turns, wm, response_length=300)) == []
+    assert content(rollout(turns, response_length=300, tokenizer=BYTES), tokenizer=BYTES) == [("say", "short")]
+    assert content(rollout(turns, wm, response_length=300, tokenizer=BYTES), tokenizer=BYTES) == []
 
 
 def look(x: int) -> str:
@@ -434,8 +435,8 @@ def function_tool(function):
 
 
 def test_verls_own_tools_without_an_environment():
-    output = rollout(MERGES, [call("look", x=1) + call("look", x=9), "x"], {}, tools=[function_tool(look)])
-    assert content(MERGES, output) == [("look", "room 1")]
+    output = rollout([call("look", x=1) + call("look", x=9), "x"], {}, tools=[function_tool(look)])
+    assert content(output) == [("look", "room 1")]
     assert output.reward_score is None
     assert INFO not in output.extra_fields
 
@@ -443,8 +444,8 @@ def test_verls_own_tools_without_an_environment():
 def test_parallel_calls_on_one_environment_run_in_their_order():
     turns = ["".join(call("say", text=str(index)) for index in range(4)), "x"]
     for _ in range(5):
-        output = rollout(MERGES, turns)
-        assert content(MERGES, output) == [("say", str(index)) for index in range(4)]
+        output = rollout(turns)
+        assert content(output) == [("say", str(index)) for index in range(4)]
 
 
 def test_a_template_that_cannot_be_followed_is_an_error_not_a_guess():
@@ -452,7 +453,7 @@ def test_a_template_that_cannot_be_followed_is_an_error_not_a_guess():
     tokenizer.chat_template = TEMPLATE.replace(
         "m.content + '\\n</tool_response>'", "(m.content | length) ~ '</tool_response>'"
     )
-    output = rollout(tokenizer, [call("say", text="hi"), "x"])
+    output = rollout([call("say", text="hi"), "x"], tokenizer=tokenizer)
     assert "does not write a tool result's content" in output.extra_fields[ERROR]
     builder = create_continuous_token_builder(tokenizer, hf_model_type="qwen2")
     with pytest.raises(SpanError):
@@ -522,7 +523,7 @@ def test_no_prompt_and_no_schema_has_the_hidden_state(monkeypatch):
     real = agent_loop_support.Server.generate
     monkeypatch.setattr(agent_loop_support.Server, "generate", generate)
     turns = [call("say", text="hi"), call("world_context"), call("world_context"), "end"]
-    output = rollout(BYTES, turns, {"environment": f"{__name__}:Secretive"})
+    output = rollout(turns, {"environment": f"{__name__}:Secretive"}, tokenizer=BYTES)
     assert len(seen) >= 3
     assert "Unknown function 'world_context'" in BYTES.decode(output.response_ids)
     assert all("You are in 3." in text and "SECRET" not in text for text in seen)

@@ -9,13 +9,10 @@ import pytest
 pytest.importorskip("verl")
 
 import torch
-from omegaconf import OmegaConf
-from verl.experimental.agent_loop.agent_loop import DictConfigWrap
-from verl.utils.dataset.rl_dataset import RLHFDataset
-from verl.workers.rollout.replica import TokenOutput
 from verl.workers.utils.padding import response_from_nested
 
 from support import on_verl, selection
+from support.agent_loop import config, episode
 from support.agreement import OBJECTIVES, TURNS, assert_agree, describe, make_model, read_fixture, read_tokenizer
 from support.bare_on_verl import bare
 from support.on_verl import Rollout, make_batch, make_worker, policy_loss, with_term
@@ -23,7 +20,6 @@ from wm_plugin import EchoConfig
 from wm_plugin.objectives import Span
 from wm_plugin.objectives.weigh import weigh
 from wm_plugin.tokens.spans import SPAN_FIELD, Origin
-from wm_plugin.verl.agent_loop import WorldModelToolAgentLoop
 from wm_plugin.verl.names import COUNTS, ERROR, ORIGINS, TOOL_IDS, WEIGHTS
 from wm_plugin.verl.trainer import Row, make_columns
 
@@ -45,45 +41,13 @@ def worker(tokenizer, tmp_path_factory):
     return make_worker(folder)
 
 
-class Server:
-    """The policy of one trajectory."""
-
-    def __init__(self, tokenizer, turns):
-        self.turns = [tokenizer.encode(turn + "<|im_end|>", add_special_tokens=False) for turn in turns]
-
-    async def generate(self, prompt_ids, **_):
-        ids = self.turns.pop(0)
-        return TokenOutput(token_ids=ids, log_probs=[0.0] * len(ids), stop_reason="completed", extra_fields={})
-
-
 def play(tokenizer, echo: dict[str, Any], turns=TURNS, environment="support.tools:Tools") -> list[Any]:
     """What verl's loop makes of every rollout, in their order."""
-    multi_turn = {
-        "format": "hermes",
-        "max_user_turns": None,
-        "max_assistant_turns": None,
-        "max_parallel_calls": 4,
-        "max_tool_response_length": 1000,
-        "tool_response_truncate_side": "middle",
-    }
-    rollout = {"prompt_length": 600, "response_length": 600, "full_determinism": False, "multi_turn": multi_turn}
-    wm = {"environment": environment, **echo}
-    config = OmegaConf.create({"wm": wm, "data": {}, "actor_rollout_ref": {"rollout": rollout}})
-
-    async def run(task: str, turns: list[str]) -> Any:
-        loop = WorldModelToolAgentLoop(
-            trainer_config=DictConfigWrap(config),
-            server_manager=Server(tokenizer, turns),
-            tokenizer=tokenizer,
-            processor=None,
-            dataset_cls=RLHFDataset,
-            data_config=DictConfigWrap(config.data),
-            hf_model_type="qwen2",
-        )
-        return await loop.run({}, raw_prompt=[{"role": "user", "content": task}])
+    settings = config({"environment": environment, **echo}, 600, max_tool_response_length=1000)
+    rows = [({"raw_prompt": [{"role": "user", "content": task}]}, one) for task, some in turns.items() for one in some]
 
     async def run_all() -> list[Any]:
-        return [await run(task, said) for task, rollouts in turns.items() for said in rollouts]
+        return [await episode(tokenizer, said, settings, row) for row, said in rows]
 
     return asyncio.run(run_all())
 

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pyarrow.parquet
 import pytest
@@ -26,14 +27,10 @@ def test_columns_go_where_verl_and_the_environment_look_for_them(tmp_path, capsy
             "reward_model": {"style": "environment", "ground_truth": ""},
             "extra_info": {"index": index, "board": made["board"]},
         }
-
-
-def test_the_source_can_be_named_and_a_path_may_have_no_colon(tmp_path):
-    for extra, source in ([], "wm_plugin.worlds.grid"), (["--data-source", "mine"], "mine"):
-        path = tmp_path / f"{source}.parquet"
-        arguments = ["--rows", ROWS.replace(":", "."), "--kwargs", '{"count": 1}', "--out", str(path)]
-        assert data.main([*arguments, *extra]) == 0
-        assert pyarrow.parquet.read_table(path).to_pylist()[0]["data_source"] == source
+    # a path may have no colon, and the source a name of its own
+    words = ["--rows", ROWS.replace(":", "."), "--kwargs", '{"count": 1}', "--out", str(path)]
+    assert data.main([*words, "--data-source", "mine"]) == 0
+    assert pyarrow.parquet.read_table(path).to_pylist()[0]["data_source"] == "mine"
 
 
 def test_verls_dataset_reads_it(tmp_path):
@@ -50,35 +47,17 @@ def test_verls_dataset_reads_it(tmp_path):
     assert row["index"] == 2
 
 
-NOT_A_FUNCTION = 3
-
-
-def no_rows():
-    return []
-
-
-def not_rows():
-    return 7
-
-
-def texts():
-    return ["a row"]
-
-
-def without_prompt():
-    return [{"board": "x"}]
-
-
-def text_prompt():
-    return [{"prompt": "go"}]
-
-
-def own_index():
-    return [{"prompt": [{"role": "user", "content": ""}], "index": 4}]
-
-
-def mixed():
-    return [{"prompt": [{"role": "user", "content": ""}], "x": value} for value in (1, "one")]
+PROMPT = [{"role": "user", "content": ""}]
+MADE = SimpleNamespace(  # a module, of whose functions none returns rows
+    number=3,
+    no_rows=list,
+    not_rows=lambda: 7,
+    texts=lambda: ["a row"],
+    without_prompt=lambda: [{"board": "x"}],
+    text_prompt=lambda: [{"prompt": "go"}],
+    own_index=lambda: [{"prompt": PROMPT, "index": 4}],
+    mixed=lambda: [{"prompt": PROMPT, "x": value} for value in (1, "one")],
+)
 
 
 @pytest.mark.parametrize(
@@ -86,17 +65,17 @@ def mixed():
     [
         (["--rows", "no.such:rows"], "--rows: there is no module 'no.such'"),
         (["--rows", "wm_plugin.worlds.grid:dataset_row"], "did you mean 'dataset_rows'?"),
-        (["--rows", "test_data:NOT_A_FUNCTION"], "test_data:NOT_A_FUNCTION is no function"),
+        (["--rows", "made:number"], "made:number is no function"),
         (["--rows", ROWS, "--kwargs", '{"amount": 3}'], "--kwargs do not fit wm_plugin.worlds.grid:dataset_rows"),
         (["--rows", ROWS, "--kwargs", "{count: 3}"], "--kwargs is not JSON"),
         (["--rows", ROWS, "--kwargs", "3"], "--kwargs is 3; write a mapping"),
-        (["--rows", "test_data:no_rows"], "returned no rows"),
-        (["--rows", "test_data:not_rows"], "returned int, not a list of rows"),
-        (["--rows", "test_data:texts"], "row 0 is str, not a mapping of columns"),
-        (["--rows", "test_data:without_prompt"], "row 0 has no prompt"),
-        (["--rows", "test_data:text_prompt"], "row 0 has no prompt"),
-        (["--rows", "test_data:own_index"], "row 0 has a column 'index'"),
-        (["--rows", "test_data:mixed"], "a column has values of different types"),
+        (["--rows", "made:no_rows"], "returned no rows"),
+        (["--rows", "made:not_rows"], "returned int, not a list of rows"),
+        (["--rows", "made:texts"], "row 0 is str, not a mapping of columns"),
+        (["--rows", "made:without_prompt"], "row 0 has no prompt"),
+        (["--rows", "made:text_prompt"], "row 0 has no prompt"),
+        (["--rows", "made:own_index"], "row 0 has a column 'index'"),
+        (["--rows", "made:mixed"], "a column has values of different types"),
         (["--rows", ROWS, "--kwargs", '{"count": 1}', "--out", "x.json"], "write one that ends in .parquet"),
         (
             ["--rows", ROWS, "--kwargs", '{"count": 1}', "--out", "/dev/null/x.parquet"],
@@ -107,7 +86,7 @@ def mixed():
     ],
 )
 def test_bad_input_is_one_line_and_exit_2(tmp_path, capsys, monkeypatch, arguments, message):
-    monkeypatch.setitem(sys.modules, "test_data", sys.modules[__name__])
+    monkeypatch.setitem(sys.modules, "made", MADE)
     path = tmp_path / "x.parquet"
     assert data.main(["--out", str(path), *arguments]) == 2
     error = capsys.readouterr().err

@@ -14,7 +14,7 @@ import torch
 
 from support import on_verl
 from support import reference as trl_reference
-from support.on_verl import make_batch, make_rollouts, make_worker, naive_weights, padded, policy_loss, with_term
+from support.on_verl import make_batch, make_rollouts, naive_weights, padded, policy_loss, with_term
 from wm_plugin import EchoConfig
 
 TESTS = Path(__file__).parents[1]
@@ -46,32 +46,20 @@ CASES = {
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("model")
-    on_verl.save_model(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def two_ranks(folder, tmp_path_factory):
+def two_ranks(model, tmp_path_factory):
     """What came out of every case on two ranks: one start of the processes costs more than all of them."""
     out = tmp_path_factory.mktemp("ranks") / "result.pt"
     environment = {**os.environ, "PYTHONPATH": f"{TESTS.parent}{os.pathsep}{TESTS}", "OMP_NUM_THREADS": "1"}
     command = [
         sys.executable,
         str(TESTS / "support" / "distributed_on_verl.py"),
-        str(folder),
+        str(model),
         str(out),
         json.dumps([*CASES.values()]),
     ]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-4000:]
     return dict(zip(CASES, torch.load(out), strict=True))
-
-
-@pytest.fixture(scope="module")
-def worker(folder):
-    return make_worker(folder)
 
 
 @pytest.mark.slow

@@ -29,18 +29,6 @@ COEFF = 0.37
 ROLLOUTS = make_rollouts(8)
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("model")
-    on_verl.save_model(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def worker(model):
-    return make_worker(model)
-
-
 def check_parity(
     worker,
     echo=None,

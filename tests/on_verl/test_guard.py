@@ -15,7 +15,6 @@ from support.bare_on_verl import bare
 from wm_plugin.errors import UserError
 from wm_plugin.objectives import EchoConfig, Span
 from wm_plugin.objectives.empty_batches import Tally
-from wm_plugin.objectives.guard import GuardConfig
 from wm_plugin.tokens.spans import Origin
 from wm_plugin.verl import trainer as trainer_module
 from wm_plugin.verl.config import WorldModelConfig
@@ -223,6 +222,5 @@ def test_sets_that_no_row_is_of_are_refused_before_the_run():
 def test_what_is_configured():
     assert WorldModelConfig(EchoConfig(1.0, guard=True)).measures_validation
     assert not WorldModelConfig(EchoConfig(1.0)).measures_validation
-    assert EchoConfig(guard=GUARD).guard == GuardConfig(k=1)
     with pytest.raises(UserError, match="validation_nll is 'maybe'; write true or false"):
         WorldModelConfig(EchoConfig(1.0), validation_nll="maybe")

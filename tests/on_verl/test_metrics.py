@@ -10,7 +10,7 @@ from verl.utils import tensordict_utils as tu
 
 from support import on_verl
 from support.bare_on_verl import bare
-from support.on_verl import TOOLS, make_batch, make_rollouts, make_worker, policy_loss, with_term
+from support.on_verl import TOOLS, make_batch, make_rollouts, policy_loss, with_term
 from support.verl_recipes import stock
 from wm_plugin import EchoConfig
 from wm_plugin.errors import UserError
@@ -19,13 +19,6 @@ from wm_plugin.verl.names import COUNTS, SUMS
 
 COEFF = 0.37
 ROLLOUTS = make_rollouts(8, silent=[5])
-
-
-@pytest.fixture(scope="module")
-def worker(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("model")
-    on_verl.save_model(folder)
-    return make_worker(folder)
 
 
 @pytest.fixture(scope="module")

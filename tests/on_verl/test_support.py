@@ -474,7 +474,7 @@ STOPPED = {
     "a field": ([SEARCH_PATH, "+wm=echo", "+wm.coef=1"], "wm: wm has no field 'coef'; did you mean 'coeff'?"),
     "no search path": (
         ["+wm=echo", "wm.coeff=0.05"],
-        "wm: +wm=echo is a group of ours, which Hydra does not find without 'hydra.searchpath=[pkg://wm_plugin.recipes.verl]'; "
+        "wm: +wm=echo is one of our groups, which Hydra does not find without 'hydra.searchpath=[pkg://wm_plugin.recipes.verl]'; "
         "add that",
     ),
 }
@@ -511,12 +511,22 @@ assert _agent_loop_registry["wm_tool_agent"]["_target_"].startswith("wm_plugin.v
 
 
 @pytest.mark.slow
-def test_the_plugin_loads_by_its_entry_point():
-    code = (
-        "import verl; from verl.trainer.ppo.v1 import get_trainer_cls; print(get_trainer_cls('world_model').__module__)"
-    )
-    done = run("-c", code, VERL_USE_EXTERNAL_PLUGINS="wm_plugin")
-    assert done.stdout.splitlines()[-1] == "wm_plugin.verl.registration", done.stderr
+@pytest.mark.parametrize(
+    "how", [{"VERL_USE_EXTERNAL_PLUGINS": "wm_plugin"}, {"VERL_USE_EXTERNAL_MODULES": "wm_plugin.verl"}]
+)
+def test_the_plugin_is_loaded_inside_verls_import_and_waits_for_its_registries(how):
+    """As in every process of verl's: the module of ours, and none of verl's before its time."""
+    code = """
+import sys, verl
+early = "verl.trainer.ppo.v1.trainer_base" in sys.modules
+assert "wm_plugin.verl" in sys.modules
+from verl.utils import config
+assert config.validate_config.__module__ == "wm_plugin.verl.registration"
+from verl.trainer.ppo.v1 import get_trainer_cls
+print(early, get_trainer_cls("world_model").__module__)
+"""
+    done = run("-c", code, **how)
+    assert done.stdout.splitlines()[-1:] == ["False wm_plugin.verl.registration"], done.stderr[-2000:]
 
 
 def test_without_the_block_our_check_is_silent():

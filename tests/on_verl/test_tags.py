@@ -31,14 +31,14 @@ GOOD = '<tool_call>{"name": "move", "arguments": {"direction": "R; R"}}</tool_ca
 
 def test_answers_act_and_observations_are_the_users(tokenizer):
     turns = [says("move left", "or <action>move up</action>"), says("move right; move right"), "done"]
-    output = rollout(tokenizer, turns, WM, row=ROW, response_length=4000)
+    output = rollout(turns, WM, row=ROW, response_length=4000, tokenizer=tokenizer)
     assert ERROR not in output.extra_fields
     prompt, response = tokenizer.decode(output.prompt_ids), tokenizer.decode(output.response_ids)
     assert f"Go.{BOARD}>" in prompt
     assert prompt.count("<action>first action; second action</action>") == 1
     assert '"function"' not in prompt  # no tools
     first, last = "#####\n#A.G#\n#####>", "#####\n#..P#\n#####!"
-    assert content(tokenizer, output) == [("act", first), ("act", last)]
+    assert content(output, tokenizer=tokenizer) == [("act", first), ("act", last)]
     user = f"<|im_start|>user\n{{}}{REMINDER}<|im_end|>\n<|im_start|>assistant\n".format
     assert response == "<|im_end|>\n".join([turns[0], user(first) + turns[1], user(last) + turns[2]]) + "<|im_end|>"
     sampled = [token for token, mask in zip(output.response_ids, output.response_mask, strict=True) if mask]
@@ -58,7 +58,7 @@ def test_answers_act_and_observations_are_the_users(tokenizer):
 )
 def test_an_answer_without_an_action_costs_an_invalid_action(turns, more, reward):
     wm = {name: value for name, value in more.items() if name != "response_length"}
-    output = rollout(make_tokenizer(), turns, WM | wm, row=ROW, response_length=more.get("response_length", 4000))
+    output = rollout(turns, WM | wm, row=ROW, response_length=more.get("response_length", 4000))
     assert output.reward_score == pytest.approx(reward)
 
 
@@ -89,7 +89,7 @@ def test_a_turn_that_was_cut_has_no_action(monkeypatch, turn, wm, cap):
     monkeypatch.setattr("support.agent_loop.Server", Limits)
     Limits.asked = []
     tokenizer = make_tokenizer(merges=False)
-    output = rollout(tokenizer, [turn, "x"], wm | {"max_turn_tokens": cap}, row=ROW, response_length=2000)
+    output = rollout([turn, "x"], wm | {"max_turn_tokens": cap}, row=ROW, response_length=2000, tokenizer=tokenizer)
     if cap == 150:
         assert output.response_mask == [1] * 150
         assert output.reward_score == pytest.approx(-0.1)
@@ -108,11 +108,11 @@ def test_a_template_that_begins_to_think(tokenizer):
     assert THINKS != TEMPLATE
     maybe = "maybe <action>move left</action>"
     turns = [f"{maybe}</think><action>move right</action>", f"{maybe} or <action>move right</action>", "x"]
-    output = rollout(own, turns, WM, row=ROW, response_length=4000)
+    output = rollout(turns, WM, row=ROW, response_length=4000, tokenizer=own)
     assert own.decode(output.prompt_ids).endswith("<think>\n")
     assert output.extra_fields[INFO]["actions"] == 2
     assert output.reward_score == pytest.approx(-0.1)  # the second answer never acted
-    (shown,) = content(own, output)
+    (shown,) = content(output, tokenizer=own)
     assert shown == ("act", "#####\n#.AG#\n#####>")
 
 
@@ -124,7 +124,7 @@ def test_a_cap_on_the_tokens_of_a_turn(monkeypatch, cap):
     Limits.asked = []
     turns = [says("move left"), says("move right"), "d" * 400]
     length = 200 + 2 * len(REMINDER)  # a token a character
-    output = rollout(tokenizer, turns, WM | {"max_turn_tokens": cap}, row=ROW, response_length=length)
+    output = rollout(turns, WM | {"max_turn_tokens": cap}, row=ROW, response_length=length, tokenizer=tokenizer)
     lengths = [len(tokenizer.encode(f"{turn}<|im_end|>", add_special_tokens=False)) for turn in turns]
     if cap is None:
         assert Limits.asked == [None] * 3

@@ -16,6 +16,7 @@ from verl.trainer.ppo.v1 import replay_buffer, trainer_base
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils.dataset.rl_dataset import RLHFDataset
 
+from support import templates
 from support.bare_on_verl import bare
 from support.on_verl import running
 from support.queue_on_verl import Store
@@ -486,3 +487,19 @@ def test_a_run_whose_results_are_cut_says_so_once(caplog):
     (record,) = caplog.records
     assert record.getMessage().startswith("2 of the 8 tool results of a step (25%) were longer than 256 characters")
     assert "multi_turn.max_tool_response_length" in record.getMessage()
+
+
+@pytest.mark.parametrize("calls", [1, 4])
+def test_a_template_of_one_call_a_turn_is_refused_where_several_are_run(calls, monkeypatch):
+    def init(trainer):
+        trainer.tokenizer, trainer.processor = templates.make_tokenizer("llama3_1"), None
+
+    monkeypatch.setattr(PPOTrainerSync, "_init_tokenizer", init)
+    monkeypatch.setattr(trainer_module, "_model_type", lambda config: "llama")
+    rollout = {"multi_turn": {"max_parallel_calls": calls}}
+    trainer = bare(config={"data": {}, "actor_rollout_ref": {"rollout": rollout}})
+    if calls == 1:
+        trainer._init_tokenizer()
+    else:
+        with pytest.raises(UserError, match="verl refuses the chat template .* single tool-calls at once"):
+            trainer._init_tokenizer()

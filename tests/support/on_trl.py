@@ -27,6 +27,7 @@ from trl import GRPOConfig, GRPOTrainer
 from support.tiny import byte_level, fast, qwen2
 from support.tools import ToolEnvironment, call
 from wm_plugin.hosting.world import tool_methods
+from wm_plugin.trl import WorldModelGRPOTrainer
 
 # an environment's own reward came with 1.8; before it get_reward was taken for a tool
 NEEDS_ENVIRONMENTS = pytest.mark.skipif(
@@ -153,6 +154,14 @@ class Batches:
         return super()._compute_loss(model, inputs)
 
 
+class Stock(Batches, Scripted, GRPOTrainer):
+    """TRL's own trainer, scripted."""
+
+
+class Ours(Batches, Scripted, WorldModelGRPOTrainer):
+    """Ours."""
+
+
 def make(
     cls: type[GRPOTrainer],
     *,
@@ -184,11 +193,12 @@ def make(
     )
 
 
-def run(cls: type[GRPOTrainer], seed: int = 11, **kwargs: Any) -> tuple[GRPOTrainer, list[torch.Tensor]]:
+def run(cls: type[GRPOTrainer], seed: int | None = 11, **kwargs: Any) -> tuple[GRPOTrainer, list[torch.Tensor]]:
     """Train what `make` makes of these arguments, in float64 by default; the trainer and the gradient of each step."""
     gradients = Gradients()
     trainer = make(cls, **{"dtype": torch.float64, **kwargs}, callbacks=[gradients])
-    torch.manual_seed(seed + trainer.accelerator.process_index)
+    if seed is not None:  # else that of its config
+        torch.manual_seed(seed + trainer.accelerator.process_index)
     trainer.train()
     return trainer, gradients.steps
 

@@ -89,18 +89,14 @@ def chat_server(answer):
 
     class Chat(Handler):
         def do_POST(self):
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            body = self.body()
             with lock:
                 key = json.dumps(body["messages"])
                 counts[key] += 1
                 seen.append({**body, "path": self.path, "key": self.headers["Authorization"]})
                 status, value = answer(body, counts[key])
-            data = value if isinstance(value, bytes) else json.dumps(value).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
             with suppress(ConnectionError):  # the client was told to wait no longer
-                self.wfile.write(data)
+                self.reply(value, status)
 
     with serving(Chat) as url:
         yield SimpleNamespace(url=url, seen=seen)

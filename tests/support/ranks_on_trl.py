@@ -11,8 +11,10 @@ import json
 import logging
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 from accelerate.state import PartialState
@@ -153,10 +155,45 @@ def run_guard(guard: dict) -> dict:
     return {"ranks": ranks}
 
 
-def run_case(case: dict) -> dict:
+def run_asynchronously(folder: Path) -> dict:
+    """A step of TRL's asynchronous trainer, one rank of which collates for both."""
+    from trl.experimental.async_grpo import AsyncGRPOTrainer
+
+    from support import async_on_trl
+    from wm_plugin.trl import WorldModelAsyncGRPOTrainer
+
+    class Watched(WorldModelAsyncGRPOTrainer):
+        def training_step(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+            self.seen = getattr(self, "seen", 0) + int((inputs["wm_weights"] != 0).sum())
+            return super().training_step(model, inputs, *args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        async_on_trl.on_a_cpu(patch)
+        given = {"args": async_on_trl.config(max_steps=1), "rollouts": {"ready": 48}}
+        _, before, _ = async_on_trl.run(AsyncGRPOTrainer, folder, **given)
+        trainer, after, samples = async_on_trl.run(Watched, folder, world_model=EchoConfig(0.37), **given)
+    logged = {name: value for name, value in trainer.state.log_history[0].items() if name.startswith("echo")}
+    ranks: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(ranks, (logged, trainer.seen))
+    if dist.get_rank() != 0:
+        return {}
+    size = trainer.args.per_device_train_batch_size * trainer.args.gradient_accumulation_steps * len(ranks)
+    expected, tokens = async_on_trl.naive_term(samples[:size], trainer.processing_class)
+    difference = after[0].double() - before[0].double()
+    return {
+        "relative_error": error(difference, 0.37 * expected),
+        "tokens": tokens,
+        "tokens_by_rank": [count for _, count in ranks],
+        "logged": [figures for figures, _ in ranks],
+    }
+
+
+def run_case(case: dict, folder: Path) -> dict:
     """On rank 0 what came out; on the other nothing."""
     if "guard" in case:
         return run_guard(case["guard"])
+    if "asynchronous" in case:
+        return run_asynchronously(folder)
     echo, engine = EchoConfig(**case.get("echo", {"coeff": 0.37})), case.get("engine", "ddp")
     # where groups are refilled, the same batch without the term
     stock = train(Ours, engine, case, echo.replace(coeff=0.0)) if echo.refills else train(Stock, engine, case, echo)
@@ -224,7 +261,7 @@ def left_out(**fields: Any) -> dict:
 
 
 def main(out: str, cases: list[dict]) -> None:
-    results: dict[str, Any] = {"cases": [run_case(case) for case in cases]}
+    results: dict[str, Any] = {"cases": [run_case(case, Path(out).parent / "model") for case in cases]}
     if cases[0].get("engine") == "fsdp2":
         results["left_out"] = [left_out(use_cpu=True), left_out(use_cpu=False)]
     write_and_leave(out, results)

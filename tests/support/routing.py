@@ -59,15 +59,10 @@ def embeddings() -> Iterator[tuple[str, list[str]]]:
 
     class Embeddings(Handler):
         def do_POST(self) -> None:
-            texts = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["input"]
+            texts = self.body()["input"]
             asked.extend(texts)
             data = [{"object": "embedding", "index": n, "embedding": _vector(text)} for n, text in enumerate(texts)]
-            body = json.dumps({"object": "list", "data": data, "model": "words"}).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            self.reply({"object": "list", "data": data, "model": "words"})
 
     with serving(Embeddings) as url:
         yield url, asked

@@ -8,12 +8,11 @@ from copy import deepcopy
 from typing import Any
 
 import torch
-from datasets import Dataset
 
 from support import selection
 from support.agreement import make_model
 from support.agreement_on_trl import Played, tokenizer
-from support.on_trl import config
+from support.on_trl import run
 from support.selection import CONFIGS, FILE, LIMIT, OWN_CONFIGS, TURNS, RaisingTools, name_of, reward_of
 from wm_plugin import EchoConfig
 from wm_plugin.objectives import Objectives
@@ -53,24 +52,11 @@ def reward(completions: list[Any], completion_ids: list[list[int]], **_: Any) ->
 
 
 def train(cls: type[Recorded], **kwargs: Any) -> Recorded:
-    trainer = cls(
-        model=make_model(TOKENIZER),
-        reward_funcs=[reward],
-        args=config(
-            max_steps=1,
-            per_device_train_batch_size=sum(map(len, TURNS.values())),
-            gradient_accumulation_steps=1,
-            num_generations=4,
-            max_completion_length=LIMIT,
-            shuffle_dataset=False,
-        ),
-        train_dataset=Dataset.from_list([{"prompt": [{"role": "user", "content": task}]} for task in TURNS]),
-        processing_class=TOKENIZER,
-        world_model=EchoConfig(1.0),
-        **kwargs,
-    )
-    trainer.train()
-    return trainer
+    args = {"max_steps": 1, "gradient_accumulation_steps": 1, "num_generations": 4, "max_completion_length": LIMIT}
+    args |= {"per_device_train_batch_size": sum(map(len, TURNS.values())), "shuffle_dataset": False}
+    kwargs |= {"reward_funcs": [reward], "processing_class": TOKENIZER, "world_model": EchoConfig(1.0)}
+    prompts = [{"prompt": [{"role": "user", "content": task}]} for task in TURNS]
+    return run(cls, model=make_model(TOKENIZER), args=args, rows=prompts, **kwargs)[0]
 
 
 def rows(trainer: Recorded, echo: EchoConfig) -> dict[str, dict[str, Any]]:
@@ -109,9 +95,9 @@ def from_stored(stored: dict[str, dict[str, Any]]) -> Any:
 
 
 def measure() -> dict[str, Any]:
-    looped = train(Ours, environment_factory=RaisingTools)
+    looped = train(Ours, environment=RaisingTools)
     stored = rows(looped, EchoConfig(1.0))
-    own = train(Recorded, rollout_func=from_stored(stored))
+    own = train(Recorded, environment=None, rollout_func=from_stored(stored))
     fields = ("prompt", "response", "mask")
     return {
         "rollouts": {name: {field: row[field] for field in fields} for name, row in stored.items()},

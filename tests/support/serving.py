@@ -1,5 +1,6 @@
 """Servers on this machine for the tests: a handler of requests runs in threads while a test asks it."""
 
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,19 @@ class Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *_: Any) -> None:
         pass
+
+    def body(self) -> Any:
+        """The JSON that was sent."""
+        return json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+
+    def reply(self, value: Any, status: int = 200) -> None:
+        """Answer with JSON, or with bytes as they are."""
+        data = value if isinstance(value, bytes) else json.dumps(value).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
 
 
 class _Server(ThreadingHTTPServer):

@@ -38,6 +38,10 @@ class Host:
         return self._locator.locate([block])[0]
 
 
+def host_of(tokenizer: Any, name: str) -> Host:
+    return Host(tokenizer, rollout_template(tokenizer))
+
+
 def cell(name: str) -> str:
     tokenizer = templates.make_tokenizer(name)
     try:

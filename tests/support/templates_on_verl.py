@@ -33,6 +33,10 @@ class Host:
         return self._locator.locate([ToolBlock(tuple(tools), tuple(contents), ids)])[0]
 
 
+def host_of(tokenizer: Any, name: str) -> Host:
+    return Host(tokenizer, templates.FAMILIES[name].model_type)
+
+
 def cell(name: str) -> str:
     """With the family's template; where that is refused, with TRL's training variant of it."""
     how = _cell(name, name)

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from datasets import Dataset
 from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM
 from trl import GRPOTrainer
@@ -23,7 +22,7 @@ from trl.generation import vllm_generation
 from trl.generation.vllm_client import VLLMClient
 
 from support import reference as trl_reference
-from support.on_trl import Batches, Gradients, config, reward
+from support.on_trl import Batches, reward, run
 from support.vllm_server import vllm_server
 from wm_plugin import EchoConfig
 from wm_plugin.lab.tiny.policy import make_model, make_tokenizer
@@ -91,26 +90,22 @@ def engine(**options: Any) -> Any:
 
 def train(cls: type, policy: Path, case: dict, **options: Any) -> Any:
     """The trainer after its steps, with `gradients`, one a step."""
-    tokenizer = make_tokenizer()
-    gradients = Gradients()
     if case.get("peft"):
         from peft import LoraConfig
 
         options["peft_config"] = LoraConfig(target_modules=["q_proj", "v_proj", "down_proj"], init_lora_weights=False)
     torch.manual_seed(5)  # of adapters
-    trainer = cls(
+    trainer, gradients = run(
+        cls,
         model=AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float64),
-        args=config(**{**FIELDS, **case["fields"]}, output_dir=str(policy.parent / "runs")),
-        train_dataset=Dataset.from_list(dataset_rows(64)),
-        processing_class=tokenizer,
-        environment_factory=GridEnvironment,
+        args={**FIELDS, **case["fields"], "output_dir": str(policy.parent / "runs")},
+        rows=dataset_rows(64),
+        environment=GridEnvironment,
+        processing_class=make_tokenizer(),
         reward_funcs=[reward],  # by length, so that groups differ, which seldom reach the goal
-        callbacks=[gradients],
         **options,
     )
-    torch.manual_seed(11)
-    trainer.train()
-    trainer.gradients = gradients.steps
+    trainer.gradients = gradients
     return trainer
 
 

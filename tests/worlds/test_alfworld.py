@@ -105,7 +105,7 @@ def test_games_of_the_users_own(world: AlfworldEnvironment, tmp_path: Path, monk
     assert alfworld.dataset_rows(2, level="data", split="unseen") == held_out
     assert "Your task is to" in world.reset(**rows[0])
     assert world._ask("plan") == ["look"]
-    with pytest.raises(UserError, match="has 2 solvable ALFWorld games of train; write a count up to that, not 3"):
+    with pytest.raises(UserError, match="has 2 solvable games of train; write a count up to that, not 3"):
         alfworld.dataset_rows(3, level="data")
     for game in ("../outside", "", "/etc/passwd", "nothing/game.tw-pddl"):
         with pytest.raises(UserError, match="ALFWORLD_DATA has no game"):

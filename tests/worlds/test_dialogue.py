@@ -12,7 +12,7 @@ from support.rows import BAD
 from wm_plugin.errors import UserError
 from wm_plugin.hosting.world import tool_methods
 from wm_plugin.worlds import dialogue
-from wm_plugin.worlds.check import HOSTILE
+from wm_plugin.worlds.check import HOSTILE, texts
 from wm_plugin.worlds.dialogue import DialogueEnvironment, dataset_rows, expert
 from wm_plugin.worlds.dialogue.user import AMOUNTS, PATIENCE, Heard, ScriptedUser
 from wm_plugin.worlds.dialogue.world import (
@@ -27,14 +27,6 @@ from wm_plugin.worlds.dialogue.world import (
     open_database,
     target_content,
 )
-
-
-def played(environment: DialogueEnvironment, choose: Any, row: dict[str, Any]) -> list[str]:
-    texts = [environment.reset(**row)]
-    while not environment.over and (action := choose(environment)) is not None:
-        name, arguments = action
-        texts.append(getattr(environment, name)(**arguments))
-    return texts
 
 
 def case_with(kind: str, trap: str = "", level: str | None = None, count: int | None = None) -> tuple[int, str, Case]:
@@ -109,11 +101,11 @@ def test_cases_are_what_they_say(level: str) -> None:
 def test_the_expert_handles_every_case(level: str) -> None:
     environment, choose = DialogueEnvironment(), expert()
     for row in [*dataset_rows(75, seed=1, level=level), *dataset_rows(25, seed=1, held_out=True, level=level)]:
-        texts = played(environment, choose, row)
-        assert environment.success, texts
+        *seen, _ = texts(environment, row, choose)
+        assert environment.success, seen
         assert environment.metrics["invalid"] == 0
-        assert texts[-1].endswith("The case is closed. It was handled as it should be. The episode is over.")
-        assert max(map(len, texts)) < 500
+        assert seen[-1].endswith("The case is closed. It was handled as it should be. The episode is over.")
+        assert max(map(len, seen)) < 500
 
 
 def test_an_episode_by_hand() -> None:
@@ -344,14 +336,14 @@ def test_the_status_of_an_order_that_cannot_be_changed_is_no_guess(served: bool)
         if [(one.kind, one.trap) for one in of.requests] == [("cancel", "shipped"), ("status", "")]:
             break
     refusal = "It has been shipped, so it can no longer be cancelled."
-    texts = [refusal, refusal, f"The order is {of.requests[1].fact}."]
+    said = [refusal, refusal, f"The order is {of.requests[1].fact}."]
     if served:
         for request in of.requests:
-            assert is_told(request, *map(str.lower, texts), sure=False)
+            assert is_told(request, *map(str.lower, said), sure=False)
         return
     environment = DialogueEnvironment()
     environment.reset(seed, "hard")
-    for text in texts:
+    for text in said:
         end = environment.message_user(text)
     assert end.endswith("It was handled as it should be. The episode is over.")
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from support.cases import CASES
 from support.openai_server import OpenAIServer
 from wm_plugin.errors import UserError
 from wm_plugin.hosting.episode import EpisodePort
@@ -26,21 +27,7 @@ def test_a_file_comes_back(tmp_path: Path) -> None:
     assert [one.id for one in scenarios.read(tmp_path / "y.jsonl")] == ["s1", "b"]
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("", "no scenario in it"),
-        ("[]", "line 1: Scenario is "),
-        ("{", "line 1: no JSON"),
-        ('{"query": "a", "rubrik": []}', "has no field 'rubrik'; did you mean 'rubric'"),
-        ('{"initial_state": "a"}', "query is missing"),
-        ('{"query": 5}', "query is 5; write a text"),
-        ('{"query": "a", "tools": "b"}', "tools is 'b'; write a list of texts"),
-        ('{"query": "a", "columns": []}', "columns is"),
-        ('{"query": "a", "verifier": {"is": 1}}', "verifier: there is no rule 'is'"),
-        ('{"query": "a", "id": "x"}\n{"query": "b", "id": "x"}', "two scenarios have the id 'x'"),
-    ],
-)
+@pytest.mark.parametrize(("line", "message"), CASES["scenario_mistakes"])
 def test_mistakes_in_a_file(tmp_path: Path, line: str, message: str) -> None:
     (tmp_path / "x.jsonl").write_text(line)
     with pytest.raises(UserError, match=message) as error:

@@ -2,7 +2,6 @@ import itertools
 import random
 import re
 from importlib.util import find_spec
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -27,14 +26,6 @@ TENT = Product(
 
 
 LARGE = {"colour": "red", "size": "large"}
-
-
-def played(environment: ShopEnvironment, choose: Any, row: dict[str, Any]) -> list[str]:
-    observations = [environment.reset(**row)]
-    while not environment.over and (action := choose(environment)) is not None:
-        name, arguments = action
-        observations.append(getattr(environment, name)(**arguments))
-    return observations
 
 
 @pytest.fixture

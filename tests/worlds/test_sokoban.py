@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from support.examples import examples
 from wm_plugin.worlds import sokoban
+from wm_plugin.worlds.check import texts
 
 STEPS = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
 Cells = dict[tuple[int, int], str]
@@ -122,10 +123,8 @@ def test_a_level_is_what_its_name_says_and_the_expert_wins_it(level: str) -> Non
         shortest = len(sokoban.solve(*sokoban.read_board(row["board"])) or [])
         assert 5 <= shortest <= 30
         per_turn = number % 3 + 1
-        environment, choose = sokoban.SokobanEnvironment(), sokoban.expert(per_turn)
-        environment.reset(**row)
-        while not environment.over:
-            environment.act(choose(environment)[1]["actions"])
+        environment = sokoban.SokobanEnvironment()
+        texts(environment, row, sokoban.expert(per_turn))
         assert (environment.success, environment.turns) == (True, -(-shortest // per_turn))
         assert environment.metrics == {"actions": shortest, "effective": shortest, "invalid": 0}
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from support.cases import CASES
 from support.examples import examples
 from wm_plugin.worlds import sql
+from wm_plugin.worlds.check import texts
 from wm_plugin.worlds.kit.sqlite_guard import FUNCTIONS, copies, run
 from wm_plugin.worlds.sql import SqlEnvironment, dataset_rows, is_right, open_database
 from wm_plugin.worlds.sql.databases import DATABASES, OTHERS
@@ -416,11 +417,7 @@ def test_other_databases_are_pinned_to_their_seed() -> None:
 def test_the_expert_solves_every_kind_of_row_by_asking(level: str) -> None:
     environment = SqlEnvironment()
     for row in [*dataset_rows(40, seed=1, level=level), *dataset_rows(10, seed=1, held_out=True, level=level)]:
-        environment.reset(**row)
-        choose = sql.expert()
-        while not environment.over:
-            tool, arguments = choose(environment)  # type: ignore[misc]
-            getattr(environment, tool)(**arguments)
+        texts(environment, row, sql.expert())
         assert environment.success, row
         assert (environment.metrics["invalid"], environment.metrics["effective"]) == (0, environment.turns)
     environment.reset(database_seed=7, answer="42")

@@ -21,7 +21,7 @@ from wm_plugin.errors import UserError
 from wm_plugin.runtime import secrets
 from wm_plugin.worlds import tau2
 from wm_plugin.worlds.agents import play
-from wm_plugin.worlds.check import HOSTILE
+from wm_plugin.worlds.check import HOSTILE, texts
 from wm_plugin.worlds.tau2 import Tau2Environment, dataset_rows, expert, wanderer
 
 
@@ -334,20 +334,13 @@ def test_tau2_bench_itself() -> None:
         rows = dataset_rows(9, level="mock", user_url=server.base_url, user_model="m")
         environment, solved = Tau2Environment(), 0
         for row in rows:
-            choose = expert()
-            assert "user: Please do it." in environment.reset(**row)
-            while not environment.over:
-                name, arguments = choose(environment) or ("finish", {})
-                getattr(environment, name)(**arguments)
+            assert "user: Please do it." in texts(environment, row, expert())[0]
             solved += environment.success
             assert environment.metrics["lost"] == 0
             assert environment.metrics["invalid"] == 0
         assert solved >= 6  # two tasks need what a customer does, or have no reference actions
         choose = wanderer(random.Random(0))
         for row in rows:
-            environment.reset(**row)
-            while not environment.over:
-                name, arguments = choose(environment)
-                getattr(environment, name)(**arguments)
+            texts(environment, row, choose)
             assert environment.metrics["lost"] == 0
     assert environment.reset(**rows[0]) == "The simulation is lost. The episode is over."  # the server is gone

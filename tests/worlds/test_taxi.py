@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from support.examples import examples
 from wm_plugin.worlds import taxi
+from wm_plugin.worlds.check import texts
 
 REAL = pytest.importorskip("gymnasium").make("Taxi-v4").unwrapped
 
@@ -144,10 +145,8 @@ def test_the_expert_wins_every_level_by_the_shortest_way() -> None:
         plan = taxi.solve(row["state"]) or []
         if number % 5 == 0:
             assert len(plan) == naive_shortest(naive_of(row["state"]))
-            played, choose = taxi.TaxiEnvironment(), taxi.expert(per_turn)
-            played.reset(**row)
-            while not played.over:
-                played.act(choose(played)[1]["actions"])
+            played = taxi.TaxiEnvironment()
+            texts(played, row, taxi.expert(per_turn))
             assert (played.success, played.turns) == (True, -(-len(plan) // per_turn))
             assert played.metrics == {"actions": len(plan), "effective": len(plan), "invalid": 0}
         environment = taxi.TaxiEnvironment()

@@ -2,8 +2,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.cases import CASES
 from support.examples import examples
 from wm_plugin.worlds import wordle
+from wm_plugin.worlds.check import texts
 
 
 def naive_feedback(guess: str, word: str) -> str:
@@ -19,20 +21,7 @@ def naive_feedback(guess: str, word: str) -> str:
     return "".join(marks)
 
 
-@pytest.mark.parametrize(
-    ("guess", "word", "marks"),
-    [
-        ("crane", "crane", "GGGGG"),
-        ("crane", "moist", "-----"),
-        ("geese", "eagle", "YY--G"),  # two e in the word: one right, one elsewhere
-        ("eerie", "eagle", "G---G"),
-        ("llama", "label", "GYY--"),
-        ("allay", "label", "YYY--"),
-        ("speed", "abide", "--Y-Y"),
-        ("speed", "erase", "Y-YY-"),
-        ("aabbb", "bbaaa", "YYYY-"),
-    ],
-)
+@pytest.mark.parametrize(("guess", "word", "marks"), CASES["letters"])
 def test_letters_that_occur_twice(guess: str, word: str, marks: str) -> None:
     assert wordle.feedback(guess, word) == marks
 
@@ -114,12 +103,8 @@ def test_the_words() -> None:
 def test_the_expert_wins_without_looking_at_the_word() -> None:
     for row in [*wordle.dataset_rows(40, seed=5), *wordle.dataset_rows(20, seed=5, held_out=True)]:
         played = wordle.WordleEnvironment()
-        played.reset(**row)
-        while not played.over:
-            played.act(wordle.expert()(played)[1]["actions"])
+        texts(played, row, wordle.expert())
         assert played.success
         assert played.metrics["effective"] == played.turns <= 6
-    environment = wordle.WordleEnvironment()
-    environment.reset("zzzzz")  # no word of ours: it goes on without an error
-    while not environment.over:
-        environment.act((wordle.expert()(environment) or ("", {"actions": ""}))[1]["actions"])
+    texts(played, {"word": "zzzzz"}, wordle.expert())  # no word of ours: it goes on without an error
+    assert played.over

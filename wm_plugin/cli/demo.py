@@ -15,20 +15,15 @@ from wm_plugin.errors import MissingExtraError
 
 def show(result: dict[str, Any]) -> None:
     """Print what looking ahead is worth, the arms as a table, the claims about them, and the path of the report."""
-    console = Console()
-    look_ahead = result["look_ahead"]
-    console.print(look_ahead["sentence"], highlight=False, markup=False, soft_wrap=True)
-    console.print(_table(result))
+    look_ahead, last = result["look_ahead"], Path(list(result["policies"].values())[-1])
+    print(look_ahead["sentence"])
+    Console().print(_table(result))
     for claim in look_ahead["claims"] + result["claims"]:
-        console.print(claim["sentence"], highlight=False, markup=False, soft_wrap=True)
+        print(claim["sentence"])
     folder = Path(result["held_out"]).parent
-    last = list(result["policies"].values())[-1]
-    for line in (
-        f"Policies: {folder / 'policies'}; for a full report: wm eval one-step {result['held_out']} --as policy "
-        f"--model {last} --out evals/{Path(last).name}; wm report {folder} evals --out report.html",
-        f"Report: {result['report']}",
-    ):
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    full = f"wm eval one-step {result['held_out']} --as policy --model {last} --out evals/{last.name}"
+    print(f"Policies: {folder / 'policies'}; for a full report: {full}; wm report {folder} evals --out report.html")
+    print(f"Report: {result['report']}")
 
 
 def _table(result: dict[str, Any]) -> Table:

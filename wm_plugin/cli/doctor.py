@@ -23,14 +23,12 @@ def show(result: dict[str, Any]) -> None:
     for check in result["checks"]:
         detail = check["detail"]
         if check["name"] == "recipes" and check["state"] == "ok":
-            files = "1 file" if "," not in detail else f"{detail.count(',') + 1} files"
-            detail = f"{files} in wm_plugin.recipes (wm doctor --json lists them)"
+            detail = f"{detail.count(',') + 1} files in wm_plugin.recipes (wm doctor --json lists them)"
         line = Text(f"{check['state']:<6}", style=_STYLES[check["state"]])
         console.print(line.append(f"{check['name']}: {detail}", style="default"))
         if check["mend"]:
             console.print(Text(f"      → {check['mend']}"))
-    console.print()
-    console.print("Ready." if result["ok"] else "Not ready: see the lines marked fail.")
+    console.print("\nReady." if result["ok"] else "\nNot ready: see the lines marked fail.")
 
 
 @prints(show)
@@ -40,17 +38,10 @@ def doctor(*, template: TokenizerFlags = TokenizerFlags()) -> dict[str, Any]:
     Exit code 1: the world-model objective will not work here; each failed line says what to do. A warning leaves it 0.
     """
     installed = installation.versions()
-    checks = [
-        *installation.check_hosts(installed),
-        *_tokenizer(template, installed),
-        installation.check_recipes(),
-        *installation.check_patches(installed),
-    ]
-    return {
-        "ok": all(check.state != "fail" for check in checks),
-        "checks": [dataclasses.asdict(check) for check in checks],
-        "versions": installed,
-    }
+    checks = [*installation.check_hosts(installed), *_tokenizer(template, installed), installation.check_recipes()]
+    checks += installation.check_patches(installed)
+    ok = all(check.state != "fail" for check in checks)
+    return {"ok": ok, "checks": [dataclasses.asdict(check) for check in checks], "versions": installed}
 
 
 def _tokenizer(flags: TokenizerFlags, installed: dict[str, str | None]) -> list[Check]:

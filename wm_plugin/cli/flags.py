@@ -113,9 +113,6 @@ class Named(Options):
         Args:
             others: flags of the verb that take the place of a model, with their values.
             prefix: what the flags begin with.
-
-        Raises:
-            UserError: a flag does not fit.
         """
         flags = {f"{prefix}model": self.model, **others, f"{prefix}server": self.server}
         named = [flag for flag, value in flags.items() if value]
@@ -154,15 +151,6 @@ class WorkFlags(Options):
         "Folder that keeps what is done, from which a killed run continues (default: X.work beside X).", default=None
     )
     shard_size: Whole = option("Samples of a shard: a killed run loses at most so many.", default=256, ge=1)
-
-
-class EmbeddingFlags(Options):
-    """The embedding model of a measure or a reward."""
-
-    embedding_model: str | None = option("The embedding model, for the rewards that have one.", default=None)
-    embedding_server: str | None = option(
-        "A server that has the embedding model (default: load it in this process).", default=None
-    )
 
 
 @Parameter(name="*", group=Group("State", sort_key=2))
@@ -245,11 +233,7 @@ class PolicyFlags(Sampling):
     retries: Whole = option("Attempts after one that failed.", default=4, ge=0)
 
     def player(self, world: World, seed: int) -> tuple[Player, Server | None]:
-        """The player, and its server if it is behind one.
-
-        Raises:
-            UserError: there is no such policy, or it cannot play in this world.
-        """
+        """The player, and its server if it is behind one."""
         simulation = world.config if isinstance(world, SimulatedWorld) else None
         seed = seed if self.sampling_seed is None else self.sampling_seed
         common: dict[str, Any] = {"seed": seed, "max_turns": self.max_turns or MAX_TURNS, "host": self.host}
@@ -273,11 +257,7 @@ class PolicyFlags(Sampling):
         return LocalPlayer(world, self.load(self.policy), at_once=at_once, **common), None
 
     def columns(self, world: World) -> dict[str, str | int]:
-        """The values of `--column` by name; digits are a whole number.
-
-        Raises:
-            UserError: one is not NAME=VALUE, or the world's `reset` takes no such column.
-        """
+        """The values of `--column` by name; digits are a whole number."""
         parameters = list(inspect.signature(world.environment.reset).parameters.values())[1:]  # type: ignore[attr-defined]
         known = [one.name for one in parameters if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
         found: dict[str, str | int] = {}

@@ -31,41 +31,19 @@ from wm_plugin.runtime.command import exit_code, output
 
 Parameter(name="*")(Options)  # a model's fields are flags of the verb itself
 # a verb, or a group with its verbs: `wm eval one-step` is the function `one_step` of wm_plugin.cli.eval.one_step
-VERBS: dict[str, tuple[str, ...]] = {
-    "doctor": (),
-    "masks": (),
-    "train": (),
-    "data": ("convert", "inspect", "filter", "expand", "easy", "build"),
-    "env": ("list", "check", "play", "rollout"),
-    "eval": ("one-step", "consistency", "lookahead"),
-    "report": (),
-    "demo": (),
-    "lab": (
-        *(
-            "simulate",
-            "pipeline",
-            "bench",
-            "foresight",
-            "forgetting",
-            "weights",
-            "perplexity",
-            "audit",
-            "synthesize",
-            "mix",
-        ),
-        *(
-            "alternatives",
-            "reflect",
-            "fictional",
-            "scenarios",
-            "control",
-            "context",
-            "best",
-            "prompts",
-            "search-prompts",
-        ),
-    ),
+_STEPS = {
+    "doctor": "",
+    "masks": "",
+    "train": "",
+    "data": "convert inspect filter expand easy build",
+    "env": "list check play rollout",
+    "eval": "one-step consistency lookahead",
+    "report": "",
+    "demo": "",
+    "lab": "simulate pipeline bench foresight forgetting weights perplexity audit synthesize mix alternatives reflect fictional "
+    "scenarios control context best prompts search-prompts",
 }
+VERBS = {verb: tuple(steps.split()) for verb, steps in _STEPS.items()}
 GROUPS = {
     "data": "Training data: rollouts of any format to trajectories, and trajectories to what trainers read.",
     "env": "Worlds: those of this package by name, yours as package.module:Class.",
@@ -158,11 +136,7 @@ def _run(argv: list[str]) -> int:
 
 
 def parse(argv: Sequence[str]) -> tuple[Callable[..., Any], inspect.BoundArguments]:
-    """The verb's function, and the arguments that the words of a command line are for it.
-
-    Raises:
-        UserError: there is no such verb, or a flag does not fit.
-    """
+    """The verb's function, and the arguments that the words of a command line are for it."""
     _check_moved(argv)
     try:
         verb, bound, _ = make_app(argv).parse_args(list(argv), exit_on_error=False, print_error=False)
@@ -203,13 +177,15 @@ def _in_one_line(error: CycloptsError, argv: Sequence[str]) -> UserError:
 
 
 def _unknown_flag(error: MissingArgumentError, argv: Sequence[str]) -> UserError | None:
-    if error.app is None:
-        return None
-    known = {name for argument in error.app.assemble_argument_collection() for name in argument.names}
-    flags = (word.partition("=")[0] for word in argv if word.startswith("--"))
-    return next(
-        (UserError(f"there is no flag {flag}{nearest(flag, known)}") for flag in flags if flag not in known), None
+    known = (
+        {name for argument in error.app.assemble_argument_collection() for name in argument.names}
+        if error.app
+        else set()
     )
+    for flag in (word.partition("=")[0] for word in argv if word.startswith("--")):
+        if known and flag not in known:
+            return UserError(f"there is no flag {flag}{nearest(flag, known)}")
+    return None
 
 
 def _misfit(error: ValidationError, argument: Argument) -> UserError:

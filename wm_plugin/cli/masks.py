@@ -7,11 +7,10 @@ from typing import Any
 
 from rich.console import Console
 from rich.rule import Rule
-from rich.table import Table
 from rich.text import Text
 
 from wm_plugin.cli.numbers import NotNegative
-from wm_plugin.cli.output import prints
+from wm_plugin.cli.output import prints, table
 from wm_plugin.cli.templates import TokenizerFlags, tokenizer_checks, training_template
 from wm_plugin.data.host_dumps import warnings
 from wm_plugin.data.outputs import check_apart, check_out, write_text
@@ -91,29 +90,32 @@ def show(result: dict[str, Any]) -> None:
     """Print for people: coloured text on a terminal, a line per span in a pipe."""
     console = Console(highlight=False, soft_wrap=True)
     for rollout in result["rollouts"] if not result["html"] else ():
-        counted = sum(row["tokens"] for row in rollout["tools"].values())
-        environment = sum(row["environment_tokens"] for row in rollout["tools"].values())
-        title = f"{visible(rollout['source'])}: {rollout['tokens']} tokens, {environment} of the environment, {counted} count"
+        counted, environment = (
+            sum(row[of] for row in rollout["tools"].values()) for of in ("tokens", "environment_tokens")
+        )
+        title = f"{rollout['source']}: {rollout['tokens']} tokens, {environment} of the environment, {counted} count"
         if console.is_terminal:
             console.print(Rule(Text(title), align="left"))
             spans = rollout["spans"]
             console.print(to_text(Token(s["text"], s["kind"], s["tool"], s["weight"]) for s in spans))
         else:
-            console.print(Text(title))
-            for span in rollout["spans"]:
-                console.print(Text(_line(span)))
+            print(title, *map(_line, rollout["spans"]), sep="\n")
     if console.is_terminal and not result["html"]:
         console.print("legend:", *(to_text([Token(text, kind, weight=1.0)]) for kind, text in LEGEND.items()))
-    table = Table("tool", box=None, pad_edge=False)
-    for column in ("tokens that count", "weight", "of environment tokens"):
-        table.add_column(column, justify="right")
-    for tool, row in result["tools"].items():
-        table.add_row(Text(visible(tool)), str(row["tokens"]), f"{row['weight']:g}", str(row["environment_tokens"]))
-    console.print(table)
+    rows = [
+        {
+            "tool": tool,
+            "tokens that count": row["tokens"],
+            "weight": f"{row['weight']:g}",
+            "of environment tokens": row["environment_tokens"],
+        }
+        for tool, row in result["tools"].items()
+    ]
+    table(rows)
     for note in result["notes"]:
-        console.print(Text(f"note: {visible(note)}"))
+        print(f"note: {note}")
     if result["html"]:
-        console.print(Text(result["html"]))
+        print(result["html"])
 
 
 def _line(span: Mapping[str, Any]) -> str:

@@ -44,14 +44,14 @@ def show(result: Mapping[str, Any], indent: str = "") -> None:
             print(f"{label}: {text(value)}")
 
 
-def table(rows: Sequence[Mapping[str, Any]]) -> None:
+def table(rows: Sequence[Mapping[str, Any]], title: str | None = None) -> None:
     """Print rows as a table whose columns are the keys for which any of them has a value."""
     columns = dict.fromkeys(name for row in rows for name in row)
     names = [name for name in columns if any(row.get(name) not in (None, "") for row in rows)]
-    made = Table(box=None, pad_edge=False)
+    made = Table(title=title, title_justify="left", box=None, pad_edge=False)
     for name in names:
         numbers = all(isinstance(row.get(name), int | float | None) for row in rows)
-        made.add_column(name.replace("_", " "), justify="right" if numbers else "left")
+        made.add_column(name, justify="right" if numbers else "left")
     for row in rows:
         made.add_row(*(Text(text(row.get(name))) for name in names))
     console = Console(highlight=False)

@@ -4,15 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
 from wm_plugin.cli.masks import CountFlags
-from wm_plugin.cli.output import prints
+from wm_plugin.cli.output import prints, table
 from wm_plugin.data.outputs import check_apart, write_text
 from wm_plugin.errors import UserError
-from wm_plugin.tokens.view import visible
 
 _SAMPLES = 2  # rollouts of a file that are shown
 
@@ -22,30 +17,18 @@ def show(result: dict[str, Any]) -> None:
     from wm_plugin.lab.report import compared  # imports torch
     from wm_plugin.lab.report.chart import value_label
 
-    console = Console(highlight=False, markup=False, soft_wrap=True)
-    if result["arms"]:
-        metrics = list(dict.fromkeys(metric for arm in result["arms"] for metric in arm["last"]))
-        table = Table("arm", "runs", "last step", *map(visible, metrics), box=None, pad_edge=False)
-        for arm in result["arms"]:
-            last = [arm["last"][metric] for metric in metrics]
-            cells = [value_label(one["value"], False) if one else "–" for one in last]
-            table.add_row(Text(visible(arm["arm"])), str(len(arm["runs"])), f"{arm['last_step']:,}", *cells)
-        console.print(table)
-    for line in compared.lines(result["compared"]):
-        console.print(Text(line))
+    arms = []
+    for arm in result["arms"]:
+        last = {metric: value_label(one["value"], False) if one else "–" for metric, one in arm["last"].items()}
+        arms.append({"arm": arm["arm"], "runs": len(arm["runs"]), "last step": f"{arm['last_step']:,}", **last})
+    if arms:
+        table(arms)
     shown = {row["evaluation"] for row in result["compared"]["rows"]}
-    for one in result["evaluations"]:
-        if one["name"] not in shown:
-            console.print(Text(visible(f"{one['name']} of {one['of']}: {one['folder']}")))
-    for one in result["rollouts"]:
-        if one["evaluation"] not in shown:
-            console.print(Text(visible(f"{one['trajectories']:,} rollouts: {one['of']}")))
-    for note in result["notes"]:
-        console.print(Text(f"note: {visible(note)}"))
-    for out in result["out"]:
-        console.print(Text(out))
-    if not result["out"]:
-        console.print("--out report.html writes the page")
+    others = [f"{o['name']} of {o['of']}: {o['folder']}" for o in result["evaluations"] if o["name"] not in shown]
+    others += [f"{o['trajectories']:,} rollouts: {o['of']}" for o in result["rollouts"] if o["evaluation"] not in shown]
+    notes = [f"note: {note}" for note in result["notes"]]
+    out = result["out"] or ["--out report.html writes the page"]
+    print(*compared.lines(result["compared"]), *others, *notes, *out, sep="\n")
 
 
 @prints(show)
@@ -106,8 +89,7 @@ def report(
     check_apart([*named, count.tokenizer, count.config, count.chat_template], targets)
     inputs = sources.collect(named)
     read = [source for run in inputs.runs for source in run.sources]
-    read += [one.place for one in inputs.evaluations]
-    read += [one.place for one in inputs.rollouts]
+    read += [one.place for one in inputs.evaluations] + [one.place for one in inputs.rollouts]
     check_apart(read, targets)
     view = overview.overview(inputs, patterns, against)
     if folder:
@@ -125,8 +107,7 @@ def report(
         elif path.suffix == ".csv":
             write_text(path, export.to_csv(view.arms, view.measured, view.compared))
         else:
-            values = export.as_dict(view.arms, view.measured, rollouts, view.compared)
-            write_text(path, export.to_json(values))
+            write_text(path, export.to_json(export.as_dict(view.arms, view.measured, rollouts, view.compared)))
     columns = training.columns(view.arms)
     return {
         "arms": [
@@ -134,7 +115,7 @@ def report(
                 "arm": one.name,
                 "runs": [run.name for run in one.runs],
                 "last_step": max(run.last_step for run in one.runs),
-                "last": {column: _last(one.last(column)) for column in columns},
+                "last": {column: _named(one.last(column)) for column in columns},
             }
             for one in view.arms
         ],
@@ -154,18 +135,12 @@ def _samples(count: CountFlags, rollouts: Sequence[Any]) -> list[Any]:
     rollouts = played.first(rollouts)
     if not count.tokenizer:
         return played.samples(rollouts, _SAMPLES)
-    config = count.objective()
-    return [
-        Sample(f"{one.name}, rollout {number}", inspection.tokens)
-        for one in rollouts
-        for number, (_, inspection) in enumerate(
-            count.inspect(first(read_rows(Path(one.place)), _SAMPLES)[0], config), 1
-        )
-    ]
+    samples, config = [], count.objective()
+    for one in rollouts:
+        inspected = count.inspect(first(read_rows(Path(one.place)), _SAMPLES)[0], config)
+        samples += [Sample(f"{one.name}, rollout {n}", each.tokens) for n, (_, each) in enumerate(inspected, 1)]
+    return samples
 
 
-def _last(last: tuple[float, tuple[float, float] | None, int] | None) -> dict[str, Any] | None:
-    if last is None:
-        return None
-    value, interval, count = last
-    return {"value": value, "interval": interval, "runs": count}
+def _named(last: tuple[Any, ...] | None) -> dict[str, Any] | None:
+    return dict(zip(("value", "interval", "runs"), last, strict=True)) if last else None

@@ -26,11 +26,7 @@ def search_here() -> None:
 
 
 def find(name: str) -> "World":
-    """The world of this name or dotted path, ready to be played.
-
-    Raises:
-        UserError: there is none, or something that it needs is not installed.
-    """
+    """The world of this name or dotted path, ready to be played."""
     from wm_plugin.worlds.worlds import load
 
     search_here()
@@ -58,9 +54,6 @@ def read_block(path: str, flag: str, key: str, model: type[Block]) -> Block:
 
     Args:
         flag: the flag that names the file.
-
-    Raises:
-        UserError: the file cannot be read, is not YAML, or a value does not fit; the message names the file.
     """
     values = read_yaml(Path(path), flag)
     if isinstance(values, dict) and key in values:  # no block has its own name among its keys

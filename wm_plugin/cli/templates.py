@@ -26,11 +26,7 @@ class TokenizerFlags(Options):
 
 
 def load_with_template(name: str, template: str | None, *, field: str = "--tokenizer") -> Any:
-    """The tokenizer of the flag `field`, with the chat template of `--chat-template` if there is one.
-
-    Raises:
-        UserError: one of them cannot be loaded.
-    """
+    """The tokenizer of the flag `field`, with the chat template of `--chat-template` if there is one."""
     tokenizer = load_tokenizer(name, field=field)
     if template is not None:
         try:

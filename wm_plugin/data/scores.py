@@ -92,18 +92,23 @@ def truth(transition: Transition, prompts: Prompts) -> str:
     return transition.observation.text if label is None else label
 
 
-def reward_arguments(name: str, text: str, field: str) -> dict[str, Any]:
-    """Read the arguments of a reward from JSON. A judge that fails gives no score, where a trainer counts the lowest one."""
-    from wm_plugin.rewards import REWARDS
-    from wm_plugin.rewards.judge import JudgedReward
-
+def read_arguments(text: str, field: str) -> dict[str, Any]:
+    """Read a JSON object of arguments."""
     try:
         arguments = loads(text, strict=True)
     except ValueError as error:
         raise UserError(f"{field} is no JSON: {error}") from None
     if not isinstance(arguments, dict):
         raise UserError(f"{field} is {text:.100}; write an object of arguments by name")
-    reward = REWARDS.get(name)
+    return arguments
+
+
+def reward_arguments(name: str, text: str, field: str) -> dict[str, Any]:
+    """Read the arguments of a reward from JSON. A judge that fails gives no score, where a trainer counts the lowest one."""
+    from wm_plugin.rewards import REWARDS
+    from wm_plugin.rewards.judge import JudgedReward
+
+    arguments, reward = read_arguments(text, field), REWARDS.get(name)
     judges = isinstance(reward, type) and issubclass(reward, JudgedReward)
     return {"failed": math.nan, "no_verdict": math.nan, **arguments} if judges else arguments
 

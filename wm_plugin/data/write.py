@@ -1,5 +1,6 @@
 """Write trajectories, rejected rows and transitions. A file gets its name once it is complete."""
 
+import gc
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -20,6 +21,7 @@ from wm_plugin.untrusted import LARGEST, loads
 SUFFIXES = (".jsonl", ".parquet")
 _REJECT = ("file", "row", "reason", "raw")  # the keys of a rejected row
 _BATCH = 1000  # trajectories in a row group
+_OBJECTS = 100_000  # more objects than a row has
 
 
 @dataclass
@@ -68,7 +70,7 @@ def write(
         strict: stop at the first rejected row and write nothing.
     """
     counts = Counts()
-    with outputs(out, rejects, counts, sources) as (unfinished, reject_file):
+    with outputs(out, rejects, counts, sources) as (unfinished, reject_file), _few_collections():
         kept = _kept(rows, counts, reject_file, strict)
         if Path(out).suffix == ".parquet":
             write_parquet(kept, unfinished)
@@ -149,6 +151,17 @@ def write_transitions(
     check_apart(sources, {"--out": out})
     with atomic(out, check=check) as unfinished:
         return _write_lines(transitions if repeat_history else compact(transitions), unfinished)
+
+
+@contextmanager
+def _few_collections() -> Iterator[None]:
+    """Collect garbage less often: rows have no cycles, and looking for cycles takes a fifth of the time."""
+    before = gc.get_threshold()
+    gc.set_threshold(max(_OBJECTS, before[0]) if before[0] else 0, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 def _write_lines(records: Iterable[Trajectory | Transition | Line], path: Path) -> int:

@@ -19,7 +19,7 @@ class Check:
 
 
 def installed(package: str) -> bool:
-    """Whether a package is installed, without importing it."""
+    """Return whether a package is installed, without importing it."""
     try:
         metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -28,14 +28,14 @@ def installed(package: str) -> bool:
 
 
 def check_range(supported: VersionRange, version: str) -> Check:
-    """Whether a host's release is one that its adapter supports."""
+    """Return whether a host's release is one that its adapter supports."""
     inside = version in supported
     detail = f"{version} is {'in' if inside else 'outside'} the supported range {supported}"
     return Check(supported.package, "ok" if inside else "fail", detail, "" if inside else supported.mend)
 
 
 def check_hooks(host: str, version: str, hooks: Sequence[Hook]) -> Check:
-    """Whether a host has everything that its adapter overrides, calls or reads."""
+    """Return whether a host has everything that its adapter overrides, calls or reads."""
     if missing := missing_hooks(hooks):
         return Check(
             f"{host} hooks", "fail", f"{host} {version}: {'; '.join(missing)}", f"install another version of {host}"

@@ -39,15 +39,19 @@ def _look_ahead_sets(value: Any) -> Any:
     """Read the evaluation sets that are played looking ahead, each with the fields of `LookAheadConfig`."""
     if value is None:
         return None
-    return import_object("wm_plugin.lab.agents.lookahead_values:read_sets", field="look_ahead")(value)
+    sets = import_object("wm_plugin.lab.agents.lookahead_values:read_sets", field="look_ahead")(value)
+    for name, ahead in sets.items():
+        if ahead.world_model != "own":
+            raise UserError(
+                f"look_ahead.{name}.world_model is {ahead.world_model}: in training the policy is its own world model; leave "
+                "it out, and compare others with wm eval lookahead"
+            )
+        ahead.check_marks()
+    return sets
 
 
 class RunConfig(Options):
-    """A run's environment and episodes.
-
-    Raises:
-        UserError: a value does not fit, or does not fit the environment.
-    """
+    """A run's environment and episodes."""
 
     objective: SerializeAsAny[InstanceOf[Objective]] = option(
         "What the objective counts, and how strongly.", default=EchoConfig()
@@ -110,13 +114,6 @@ class RunConfig(Options):
                     )
         if self.look_ahead and self.protocol == "tags":
             raise UserError("look_ahead needs protocol: tools, and protocol is tags; leave one out")
-        for name, ahead in (self.look_ahead or {}).items():
-            if ahead.world_model != "own":
-                raise UserError(
-                    f"look_ahead.{name}.world_model is {ahead.world_model}: in training the policy is its own world model; "
-                    "leave it out, and compare others with wm eval lookahead"
-                )
-            ahead.check_marks()
         return self
 
     @property

@@ -1,4 +1,4 @@
-"""Config files of `wm train`, without trl and torch: what is wrong with one is said before they are imported."""
+"""Config files of `wm train`, without trl and torch, so that a mistake is reported before they are imported."""
 
 import os
 import sys
@@ -16,7 +16,7 @@ ALIASES = {"alpha": "echo_coeff", "echo_alpha": "echo_coeff"}
 
 
 def split(arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """The settings of the files that `--config` names, of which later ones win, and the other arguments.
+    """Return the settings of the files that `--config` names, of which later ones win, and the other arguments.
 
     Raises:
         UserError: there are no arguments, the first is no flag, or a file cannot be read.
@@ -48,7 +48,7 @@ def split(arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
 
 
 def read(path: str, above: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The settings of a file, over those of the files that its `defaults` name: X for X.yaml beside it, or of our recipes.
+    """Return the settings of a file, over those of the files that its `defaults` name: X for X.yaml beside it, or of our recipes.
 
     Raises:
         UserError: a file cannot be read, is no mapping, gives a setting twice, or names itself.
@@ -90,7 +90,7 @@ def merge(settings: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _default(path: str, name: str) -> str:
-    """The file that an entry of `defaults` names."""
+    """Return the file that an entry of `defaults` names."""
     file = name if name.endswith((".yaml", ".yml")) else f"{name}.yaml"
     beside = Path(path).parent / file
     if beside.is_file():

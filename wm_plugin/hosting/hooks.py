@@ -36,13 +36,13 @@ class VersionRange(NamedTuple):
     package: str
     floor: Version
     ceiling: Version
-    extra: str  # of ours, which installs a release inside
+    extra: str  # our extra that installs a release in the range
 
     def __contains__(self, version: object) -> bool:
         return self.floor <= Version(str(version)) < self.ceiling
 
     def problem(self, version: str) -> str | None:
-        """What to say of a release that is not supported, and the way out; None for one that is."""
+        """Return what to say of a release that is not supported, and the way out; None for one that is."""
         if version in self:
             return None
         return f"{self.package} {version} is outside the supported range {self}; {self.mend}"
@@ -56,7 +56,7 @@ class VersionRange(NamedTuple):
 
 
 def missing_hooks(hooks: Iterable[Hook]) -> list[str]:
-    """The hooks that the installed host lacks or has changed, by name, with what moved."""
+    """Return the hooks that the installed host lacks or has changed, by name, with what moved."""
     missing = []
     for hook in hooks:
         try:
@@ -70,11 +70,7 @@ def missing_hooks(hooks: Iterable[Hook]) -> list[str]:
 
 
 def _resolve(hook: Hook) -> Any:
-    """What the hook names; None for an attribute that instances get when they are made.
-
-    Raises:
-        ImportError, AttributeError: it is not there.
-    """
+    """Return what the hook names; None for an attribute that instances get when they are made."""
     owner: Any = importlib.import_module(hook.module)
     *parents, name = hook.path.split(".")
     for parent in parents:
@@ -86,7 +82,7 @@ def _resolve(hook: Hook) -> Any:
 
 @cache
 def assigned_attributes(cls: type) -> frozenset[str]:
-    """The names that a class, or a class that it derives from, declares or assigns on `self`."""
+    """Return the names that a class, or a class that it derives from, declares or assigns on `self`."""
     names: set[str] = set()
     for base in cls.__mro__[:-1]:
         names.update(vars(base).get("__annotations__", {}))

@@ -28,7 +28,7 @@ _HOSTS = ("trl", "verl")
 
 
 def versions() -> dict[str, str | None]:
-    """The installed versions, read without importing anything; None where a package is not installed."""
+    """Return the installed versions, read without importing anything; None where a package is not installed."""
     installed: dict[str, str | None] = {"python": platform.python_version()}
     for package in _PACKAGES:
         try:
@@ -75,7 +75,7 @@ def check_recipes() -> Check:
 
 
 def check_patches(installed: dict[str, str | None]) -> list[Check]:
-    """The patches that are applied to the installed hosts, and those worth applying. Nothing is applied here."""
+    """Return the patches that are applied to the installed hosts, and those worth applying. Nothing is applied here."""
     checks: list[Check] = []
     others: list[str] = []
     for patch in patches.load():

@@ -35,7 +35,7 @@ ONE, SEVERAL = (
 
 
 def actions_of(answer: str, *, thinking: bool = False) -> str | None:
-    """Return the text of the actions in an answer; None if there is none. Takes time in proportion to the answer.
+    """Return the text of the actions in an answer, or None. Takes time in proportion to the answer.
 
     Args:
         answer: with its special tokens, since some tokenizers count the tags among them.
@@ -59,12 +59,12 @@ def actions_of(answer: str, *, thinking: bool = False) -> str | None:
 
 
 def begins_to_think(prompt: str) -> bool:
-    """Whether a prompt ends in an open `<think>`."""
+    """Return whether a prompt ends in an open `<think>`."""
     return prompt.rstrip().endswith("<think>")
 
 
 def takes_tags(environment: Any) -> bool:
-    """Whether an environment, or its class, is one of `in_tags`."""
+    """Return whether an environment, or its class, is one of `in_tags`."""
     return any(issubclass(kind, Tagged) for kind, *_ in layers_of(environment))
 
 

@@ -7,16 +7,18 @@ a host says of an episode: where it begins, its turns, where it ends (see `episo
 
 import functools
 import inspect
+import numbers
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import cache, partial
 from typing import Any, Protocol, Self, TypeVar
 
 from wm_plugin.errors import UserError, shown
 
 NOT_TOOLS = ("reset", "get_reward", "world_context")
+MOST_TURNS = 10**9  # more count as this many
 _NAMES = 20  # of a row's columns that a message has room for
 
 
@@ -43,13 +45,13 @@ class not_a_tool:
 
 
 def tool_methods(environment: Any) -> dict[str, Callable[..., Any]]:
-    """The tools of an instance by name: its public methods, as TRL takes them."""
+    """Return the tools of an instance by name: its public methods, as TRL takes them."""
     # names from the class: on the instance, properties would be evaluated
     return {name: getattr(environment, name) for name in tool_names(type(environment))}
 
 
 def tool_names(environment: type) -> list[str]:
-    """The names of a class's tools, sorted."""
+    """Return the names of a class's tools, sorted."""
     names = [name for name, _ in inspect.getmembers(environment, inspect.isfunction)]
     return [name for name in names if not name.startswith("_") and name not in NOT_TOOLS]
 
@@ -80,18 +82,35 @@ def missing_columns(environment: type, columns: Iterable[str]) -> str | None:
     )
 
 
+def turn_limit(max_turns: Any, usual: int, column: str = "max_turns") -> int:
+    """Return the number of turns in a row's column: `usual` for None, NaN (an empty cell of a table) or 0."""
+    if max_turns is None:
+        return usual
+    if is_number(max_turns):
+        if max_turns != max_turns or max_turns == 0:
+            return usual
+        if max_turns >= 1 and max_turns % 1 == 0:
+            return int(min(max_turns, MOST_TURNS))
+    raise UserError(f"A row's column `{column}` is {shown(max_turns)}; write a whole number of turns >= 1")
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a row's value is a number; numpy's are, too."""
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
 def is_over(world: Any) -> bool:
-    """Whether an episode is over, as far as the class says so."""
+    """Return whether an episode is over, as far as the class says so."""
     return bool(getattr(world, "over", False))
 
 
 def is_waiting(world: Any) -> bool:
-    """Whether a world says that its episode is not over. One that says nothing about it may be left at any time."""
+    """Return whether a world says that its episode is not over. One that says nothing about it may be left at any time."""
     return getattr(world, "over", None) is False
 
 
 def report(world: Any, unanswered: int = 0) -> dict[str, float]:
-    """The figures of an episode: `success`, `turns` and all of the mapping `metrics`, as far as the world has them.
+    """Return the figures of an episode: `success`, `turns` and all of the mapping `metrics`, as far as the world has them.
 
     Args:
         unanswered: answers that brought no action to a world that waited for one. Each counts as a turn of one invalid action, in
@@ -153,12 +172,12 @@ class Wrapper:
 
     @classmethod
     def tools(cls, environment: type, options: Any) -> dict[str, Callable[..., Any]]:  # noqa: ARG003 - for those who need it
-        """The tools of the class, by name, with the signatures that hosts read."""
+        """Return the tools of the class, by name, with the signatures that hosts read."""
         return {name: getattr(environment, name) for name in tool_names(environment)}
 
     @classmethod
     def has_reward(cls, environment: type, options: Any) -> bool:  # noqa: ARG003
-        """Whether the class has `get_reward`."""
+        """Return whether the class has `get_reward`."""
         return hasattr(environment, "get_reward")
 
     def reset(self, columns: dict[str, Any], start: Start) -> Any:
@@ -198,7 +217,7 @@ class Wrapper:
         return self.world.notes(failed)
 
     def about(self) -> dict[str, Any]:
-        """What a record of the episode is to say in its `metadata`."""
+        """Return what a record of the episode is to say in its `metadata`."""
         return self.world.about()
 
 
@@ -213,7 +232,7 @@ class _Plain(Wrapper):
             raise AttributeError(name)
         return getattr(self.instance, name)
 
-    def reset(self, columns: dict[str, Any], start: Start) -> Any:  # noqa: ARG002 - a world is not told
+    def reset(self, columns: dict[str, Any], start: Start) -> Any:  # noqa: ARG002 - for wrappers
         return self.instance.reset(**columns)
 
     def call(self, tool: str, arguments: dict[str, Any]) -> Any:
@@ -239,7 +258,7 @@ _Kind = TypeVar("_Kind", bound=Wrapper)
 _Layer = tuple[type[Wrapper], Any, type]  # a wrapper, its options, the class under it
 _OWN = ("_wm_layers", "_wm_world")  # all that is added to a user's class
 
-_START = Start()  # where a host says nothing
+_START = Start()  # the default
 _starts: ContextVar[Start] = ContextVar("wm_start", default=_START)
 
 
@@ -254,13 +273,13 @@ def resets(*, training: bool = True, strength: float = 1.0) -> Iterator[None]:
 
 
 def chain_of(environment: Any) -> Wrapper | None:
-    """The wrappers of a dressed instance, from the outermost on; None if it is a plain world."""
+    """Return the wrappers of a dressed instance, from the outermost on; None if it is a plain world."""
     layers = getattr(type(environment), "_wm_layers", None)
     return None if layers is None else environment._wm_world
 
 
 def layer_of(world: Any, kind: type[_Kind]) -> _Kind | None:
-    """The wrapper of a kind in a dressed instance, or in the chain from a wrapper inwards; None if there is none."""
+    """Return the wrapper of a kind in a dressed instance, or in the chain from a wrapper inwards, or None."""
     found = world if isinstance(world, Wrapper) else chain_of(world)
     while found is not None and not isinstance(found, kind):
         found = None if isinstance(found, _Plain) else found.world
@@ -268,18 +287,18 @@ def layer_of(world: Any, kind: type[_Kind]) -> _Kind | None:
 
 
 def options_of(environment: Any, kind: type[Wrapper]) -> Any:
-    """The options of a wrapper of a kind, from a class, or an instance; None if it has no such wrapper."""
+    """Return the options of a wrapper of a kind, from a class, or an instance; None if it has no such wrapper."""
     return next((options for layer, options, _ in layers_of(environment) if issubclass(layer, kind)), None)
 
 
 def layers_of(environment: Any) -> tuple[_Layer, ...]:
-    """The wrappers of a class or an instance, from the inside out."""
+    """Return the wrappers of a class or an instance, from the inside out."""
     return getattr(environment, "_wm_layers", ())
 
 
-@lru_cache  # the same class each time a config is read
+@cache  # the same class each time a config is read
 def dress(environment: Any, wrapper: type[Wrapper], options: Any = None) -> type:
-    """A subclass of a world's class whose instances are in one more wrapper.
+    """Return a subclass of a world's class whose instances are in one more wrapper.
 
     Its name, documentation, tools, signatures and columns are those of `environment`, and so is every other attribute.
     """
@@ -355,7 +374,7 @@ def _like(function: Callable[..., Any], run: Callable[..., Any]) -> Callable[...
 
 
 def by_name(bound: inspect.BoundArguments) -> dict[str, Any]:
-    """The arguments of a method's call by name, as a policy writes them."""
+    """Return the arguments of a method's call by name, as a policy writes them."""
     found: dict[str, Any] = {}
     for name, value in list(bound.arguments.items())[1:]:
         kind = bound.signature.parameters[name].kind

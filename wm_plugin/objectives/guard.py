@@ -21,11 +21,7 @@ from wm_plugin.options import Names, Number, Options, Whole, option
 
 
 class GuardConfig(Options):
-    """When the guard acts, and how strongly.
-
-    Raises:
-        UserError: a value is out of its range; the message names the field, the value and what to write.
-    """
+    """When the guard acts, and how strongly."""
 
     k: Whole = option(
         "How many evaluations in a row the held-out NLL must rise, while the training NLL is lower than before them.",

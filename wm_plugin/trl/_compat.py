@@ -22,7 +22,7 @@ def installed() -> Version:
 
 
 def cut_results_keep_their_message() -> bool:
-    """A tool result over the length limit is cut and its message kept. Ends with trl >= 1.9, which drops both."""
+    """Return whether a tool result over the length limit is cut and its message kept. Ends with trl >= 1.9, which drops both."""
     return installed() < Version("1.9.0")
 
 
@@ -31,12 +31,12 @@ def liger_has_logps() -> bool:
 
 
 def has_environments(trainer: Any) -> bool:
-    """Whether a trainer was given environments. Before trl 1.8 it makes one a completion, at construction."""
+    """Return whether a trainer was given environments. Before trl 1.8 it makes one a completion, at construction."""
     return bool(trainer.environment_factories if installed() >= ENVIRONMENT_POOLS else trainer.environments)
 
 
 def the_environment(trainer: Any) -> Any:
-    """An instance of the only environment of a trainer; None if it has none or several. Ends with trl >= 1.8."""
+    """Return an instance of the only environment of a trainer; None if it has none or several. Ends with trl >= 1.8."""
     if installed() < ENVIRONMENT_POOLS:
         return trainer.environments[0] if trainer.environments else None
     if trainer.environment_factories and not trainer._multi_environment:
@@ -45,14 +45,14 @@ def the_environment(trainer: Any) -> Any:
 
 
 def all_environments(trainer: Any) -> list[Any]:
-    """An instance of each environment of a trainer. Ends with trl >= 1.8."""
+    """Return an instance of each environment of a trainer. Ends with trl >= 1.8."""
     if installed() < ENVIRONMENT_POOLS:
         return list((trainer.environments or [])[:1])
     return [pool[0] for pool in trainer._environment_pool.values()] if trainer.environment_factories else []
 
 
 def tools_of_prompts(trainer: Any) -> dict[str | None, list[Any]]:
-    """The tools that prompts show, by the rows' environment; None: those of every row. Ends with trl >= 1.8."""
+    """Return the tools that prompts show, by the rows' environment; None: those of every row. Ends with trl >= 1.8."""
     if installed() < ENVIRONMENT_POOLS or not trainer.environment_factories:
         return {None: trainer.tools or []}
     return dict(trainer._env_tools)
@@ -79,13 +79,13 @@ def ranks_that_share_a_batch(accelerator: Any) -> int:
 
 
 def batches_continuously(config: Any) -> bool:
-    """Whether transformers' continuous batching generates. Ends with trl >= 2, which has the first name alone."""
+    """Return whether transformers' continuous batching generates. Ends with trl >= 2, which has the first name alone."""
     names = {field.name for field in dataclasses.fields(config)}
     return any(getattr(config, name) for name in _CONTINUOUS if name in names)
 
 
 def supports_tool_calling(tokenizer: Any) -> bool:
-    """Whether TRL takes a tokenizer's chat template for tools. Ends with trl >= 1.1, before which it does not ask."""
+    """Return whether TRL takes a tokenizer's chat template for tools. Ends with trl >= 1.1, before which it does not ask."""
     if installed() < Version("1.1.0"):
         return True
     from trl.chat_template_utils import supports_tool_calling as answer
@@ -94,12 +94,12 @@ def supports_tool_calling(tokenizer: Any) -> bool:
 
 
 def trusts_remote_code(config: Any, model: Any) -> bool:
-    """What TRL loads models and tokenizers with. Ends with trl >= 1.7, which moved the field from the model's arguments."""
+    """Return what TRL loads models and tokenizers with. Ends with trl >= 1.7, which moved the field."""
     return bool(config.trust_remote_code if installed() >= Version("1.7.0") else model.trust_remote_code)
 
 
 def dequantized() -> dict[str, Any]:
-    """What asks transformers for dense weights of a GGUF file. Ends with transformers >= 5.19, before which they always are."""
+    """Return what asks transformers for a GGUF file's dense weights. Ends with transformers >= 5.19."""
     if Version(transformers.__version__) < Version("5.19.0"):
         return {}
     return {"quantization_config": transformers.GgufConfig(dequantize=True)}

@@ -1,4 +1,4 @@
-"""Rollouts of TRL's asynchronous trainer: facts about the environment's tokens, noted where the conversations are made.
+"""Rollouts of TRL's asynchronous trainer: facts about the environment's tokens, recorded where the conversations are made.
 
 TRL renders the whole conversation anew for every turn, and joins the turns to training rows as far as their tokens agree: a
 template or a parser that rewrites what the policy wrote makes tokens of it a context, or begins another row. In either case the
@@ -162,12 +162,12 @@ class WorldModelRolloutMixin(_Host):
     def _wm_blocks(
         self, prompts: list[list[int]], completion: list[Message], rows: list[Any]
     ) -> Iterator[tuple[int | None, int, ToolBlock, Message, list[Message]]]:
-        """For each turn with results: the place of the row that has them (None: TRL dropped it), the index of their first token
-        in it, their tokens, and the messages.
+        """Yield for each turn with results its row's place, the index of their first token there, their tokens, and the messages.
+
+        The place is None where TRL dropped the row.
 
         Raises:
-            SpanError: a prompt does not end as the template writes results, or was not noted.
-            UserError: the template fails on them.
+            SpanError: a prompt does not end as the template writes results, or was not recorded.
         """
         answers = list(_turns(completion))
         if len(prompts) != len(answers):
@@ -226,13 +226,13 @@ class WorldModelRolloutLoop(WorldModelRolloutMixin, _AsyncRolloutLoop):
 
 
 def _environment(tool_dict: Mapping[str, Any]) -> Any:
-    """The environment whose methods a conversation's tools are; None if it has none."""
+    """Return the environment whose methods a conversation's tools are; None if it has none."""
     owners = (getattr(tool, "__self__", None) for tool in tool_dict.values())
     return next((owner for owner in owners if hasattr(owner, "reset")), None)
 
 
 def _turns(completion: list[Message]) -> Iterator[tuple[Message, list[Message]]]:
-    """Each of the policy's messages with the results that follow it."""
+    """Yield each of the policy's messages with the results that follow it."""
     turn: Message | None = None
     results: list[Message] = []
     for message in completion:

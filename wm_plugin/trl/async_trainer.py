@@ -33,11 +33,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class WorldModelAsyncGRPOConfig(ObjectiveSettings, AsyncGRPOConfig):
-    """`AsyncGRPOConfig` and the fields of `EchoConfig`, each with the prefix `echo_`.
-
-    Raises:
-        UserError: a value is out of its range, or is not of this trainer.
-    """
+    """`AsyncGRPOConfig` and the fields of `EchoConfig`, each with the prefix `echo_`."""
 
     def __post_init__(self) -> None:
         if self.turn_budget is not None:
@@ -64,7 +60,7 @@ class WorldModelAsyncGRPOTrainer(TermMixin, AsyncGRPOTrainer):
     Args:
         world_model: the objective. The `echo_*` fields of a `WorldModelAsyncGRPOConfig` are the same thing; giving both is an
             error.
-        rollout_worker: of one's own, its loop must be a `WorldModelRolloutLoop`, or derive from `WorldModelRolloutMixin`
+        rollout_worker: your own; its loop must be a `WorldModelRolloutLoop`, or derive from `WorldModelRolloutMixin`
             (`wm_plugin.trl.async_rollout`).
 
     Raises:
@@ -96,7 +92,7 @@ class WorldModelAsyncGRPOTrainer(TermMixin, AsyncGRPOTrainer):
             support.require_async()
             if self.accelerator.is_main_process:
                 _put_loop(self.rollout_worker)
-            self._wm_warn(
+            self._wm_log(
                 no_coefficient_warning(world_model, self.args, args[1] if len(args) > 1 else kwargs.get("reward_funcs"))
             )
             names = support.names_of_tools(tools, environment_factory)
@@ -126,7 +122,7 @@ class WorldModelAsyncGRPOTrainer(TermMixin, AsyncGRPOTrainer):
         return loader
 
     def _wm_columns(self, batch: dict[str, torch.Tensor], rows: list[Any]) -> dict[str, torch.Tensor]:
-        """A micro-batch of the host's with our columns: (R, M) for R ranks, each with a row; padding has the index -1."""
+        """Return a micro-batch of the host's with our columns: (R, M) for R ranks, each with a row; padding has the index -1."""
         samples = [sample for row in rows for sample in row.samples]
         origins = [self._wm_origins(sample) for sample in samples]
         observed = [sum(origin.span.end - origin.span.start for origin in own) for own in origins]
@@ -162,17 +158,13 @@ class WorldModelAsyncGRPOTrainer(TermMixin, AsyncGRPOTrainer):
         }
 
     def _wm_origins(self, sample: dict[str, Any]) -> list[Origin]:
-        """The environment's spans in a sample and what is known of each.
-
-        Raises:
-            UserError: the sample has no facts, or its tokens cannot be told apart, and the coefficient is above 0.
-        """
+        """Return the environment's spans in a sample and what is known of each."""
         metrics = sample["metrics"]
         problem = (
             metrics.facts.problem
             if isinstance(metrics, Metrics)
-            else "a sample says nothing of the environment's tokens: the loop of a rollout_worker of one's own is to be a "
-            "wm_plugin.trl.async_rollout.WorldModelRolloutLoop, or to have WorldModelRolloutMixin as its first base"
+            else "a sample has no facts about the environment's tokens: the loop of your own rollout_worker must be a "
+            "wm_plugin.trl.async_rollout.WorldModelRolloutLoop, or have WorldModelRolloutMixin as its first base"
         )
         if not problem:
             return [Origin.unpack(values) for values in metrics.facts.origins]
@@ -229,24 +221,20 @@ class WorldModelAsyncGRPOTrainer(TermMixin, AsyncGRPOTrainer):
 
 
 def _put_loop(worker: Any) -> None:
-    """Let TRL's worker run our loop, which its process makes as it starts.
-
-    Raises:
-        UserError: it runs another one, which notes no facts.
-    """
-    loop = getattr(worker, "_loop_cls", None)  # a worker of one's own need not have it
+    """Let TRL's worker run our loop, which its process makes as it starts."""
+    loop = getattr(worker, "_loop_cls", None)  # the user's own worker need not have it
     if loop is None or issubclass(loop, WorldModelRolloutMixin):
         return
     if loop not in WorldModelRolloutLoop.__mro__:
         raise UserError(
-            f"{type(worker).__name__} runs {loop.__name__}, which says nothing of the environment's tokens: derive a loop from "
-            "wm_plugin.trl.async_rollout.WorldModelRolloutMixin and it, and name that in the worker's _loop_cls"
+            f"{type(worker).__name__} runs {loop.__name__}, which records nothing about the environment's tokens: derive a loop "
+            "from wm_plugin.trl.async_rollout.WorldModelRolloutMixin and it, and name that in the worker's _loop_cls"
         )
     worker._loop_cls = WorldModelRolloutLoop
 
 
 def _terms(row: Any, columns: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The environment's tokens of a packed row, by the host's own packing: they take the place of the trained ones.
+    """Return the environment's tokens of a packed row, by the host's own packing: they take the place of the trained ones.
 
     Args:
         row: the host's `TreeRow`.

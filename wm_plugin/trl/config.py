@@ -12,11 +12,7 @@ from wm_plugin.trl.settings import ObjectiveSettings
 
 @dataclass
 class WorldModelGRPOConfig(ObjectiveSettings, GRPOConfig):
-    """`GRPOConfig` and the fields of `EchoConfig`, each with the prefix `echo_`.
-
-    Raises:
-        UserError: a value is out of its range.
-    """
+    """`GRPOConfig` and the fields of `EchoConfig`, each with the prefix `echo_`."""
 
     def __post_init__(self) -> None:
         self.make_turn_budget()

@@ -1,7 +1,10 @@
 """What `wm doctor` says about the installed TRL."""
 
+from pathlib import Path
 from typing import Any
 
+import torch
+import yaml
 from packaging.version import Version
 
 from wm_plugin.errors import UserError
@@ -17,7 +20,7 @@ RESPONSE_TEMPLATES = Version("5.13")  # of transformers; before it, parsing a to
 
 
 def checks() -> list[Check]:
-    """Whether the adapter works on the installed versions, and which claims need newer ones."""
+    """Return whether the adapter works on the installed versions, and which claims need newer ones."""
     trl, transformers = (Version(support.versions()[name]) for name in ("trl", "transformers"))
     mend_trl = f"pip install -U 'trl>={_compat.EXACT_DAPO},<{SUPPORTED.ceiling}'"
     mend_async = f"pip install -U 'trl>={_compat.ASYNC_ROWS},<{ASYNC_GONE}'"
@@ -50,12 +53,12 @@ def checks() -> list[Check]:
             "the fast ones, which give the character offsets; wm doctor --tokenizer PATH checks one",
             "pip install tokenizers",
         ),
-        *sharding.checks(),
+        *check_sharding(),
     ]
 
 
 def check_tokenizer(tokenizer: Any) -> Check:
-    """Whether TRL takes this tokenizer's chat template for tools, and the content of their results can be located."""
+    """Return whether TRL takes this tokenizer's chat template for tools, and the content of their results can be located."""
     name = f"tokenizer {type(tokenizer).__name__} on trl"
     if not tokenizer.is_fast:
         return Check(name, "fail", "slow: it gives no character offsets", "load the fast one")
@@ -79,10 +82,54 @@ def _range(version: Version) -> Check:
 
 
 def _async(mend: str) -> Check:
-    """Whether TRL's asynchronous trainer can carry the term."""
+    """Return whether TRL's asynchronous trainer can carry the term."""
     detail = f"AsyncGRPOTrainer with the objective on trl >= {_compat.ASYNC_ROWS}, < {ASYNC_GONE}"
     return _claim("asynchronous training", support.async_problem() is None, detail, mend)
 
 
 def _claim(name: str, holds: bool, detail: str, mend: str) -> Check:
     return Check(name, "ok", detail) if holds else Check(name, "warn", f"not here; {detail}", mend)
+
+
+def check_sharding() -> list[Check]:
+    """Return what `wm doctor` says of FSDP: nothing unless the launcher, or the file that it reads by default, asks for it."""
+    if sharding.switched_on() == "FSDP":
+        where, on_cpu = "ACCELERATE_USE_FSDP is set", False
+    else:
+        path = default_config()
+        settings = _read(path)
+        if settings.get("distributed_type") != "FSDP":
+            return []
+        where, on_cpu = f"in {path}, by which accelerate launch starts", settings.get("use_cpu") is True
+    if not on_cpu and _has_gpu():
+        return [Check("sharding", "ok", f"FSDP was asked for ({where}), and there is a GPU")]
+    return [
+        Check(
+            "sharding",
+            "warn",
+            f"FSDP was asked for ({where}), DDP runs: accelerate leaves FSDP out on a CPU",
+            "run on GPUs; on a CPU write use_cpu: true for the trainer, without which each process trains alone",
+        )
+    ]
+
+
+def default_config() -> Path:
+    """Return the file of settings that `accelerate launch` takes where it is given none."""
+    from accelerate.commands.config.config_args import default_config_file
+
+    return Path(default_config_file)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Return a file of accelerate's settings; empty if it cannot be read, which accelerate says itself."""
+    try:
+        settings = yaml.safe_load(path.read_text(encoding="utf-8"))  # JSON is YAML, too
+    except (OSError, ValueError, yaml.YAMLError, RecursionError):
+        return {}
+    return settings if isinstance(settings, dict) else {}
+
+
+def _has_gpu() -> bool:
+    """Return whether there is a device for which accelerate makes process groups: it has none for Apple's."""
+    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    return accelerator is not None and accelerator.type != "mps"

@@ -10,12 +10,12 @@ SUFFIX = ".gguf"
 
 
 def is_gguf(name: str) -> bool:
-    """Whether a model's name is that of a GGUF file."""
+    """Return whether a model's name is that of a GGUF file."""
     return name.endswith(SUFFIX)
 
 
 def load(name: str, *, dtype: Any = None, attn_implementation: str | None = None) -> tuple[Any, Any]:
-    """The model and the tokenizer of a GGUF file.
+    """Return the model and the tokenizer of a GGUF file.
 
     Args:
         dtype: of the weights; None or "auto": float32, since a trainer's steps are lost in fewer bits.

@@ -1,4 +1,4 @@
-"""TRL's trainers with an optimizer of ours: `optimizer: muon` or `sign_sgd`."""
+"""Our optimizers on TRL's trainers: `optimizer: muon` or `sign_sgd`."""
 
 from typing import Any
 

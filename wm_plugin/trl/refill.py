@@ -34,8 +34,9 @@ class Prompts:
 
 
 def groups_to_sample(missing: int, *, batch: int, rows: int, group_size: int, ranks: int) -> int:
-    """How many further groups to sample at once: twice those that are missing, as verl does, and at most a batch. Every rank gets
-    whole groups if it has whole groups in the batch.
+    """Return how many further groups to sample at once: twice those that are missing, as verl does, and at most a batch.
+
+    Every rank gets whole groups if it has whole groups in the batch.
 
     Args:
         missing: groups without an advantage. batch: groups in a batch. rows: a rank's completions in a batch.
@@ -46,7 +47,7 @@ def groups_to_sample(missing: int, *, batch: int, rows: int, group_size: int, ra
 
 
 def split(output: Mapping[str, Any]) -> list[Row]:
-    """The rows of a generation batch. Columns without rows are left out."""
+    """Return the rows of a generation batch. Columns without rows are left out."""
     size = len(output["completion_ids"])
     columns = {name: value for name, value in output.items() if not (torch.is_tensor(value) and value.dim() == 0)}
     for name, value in columns.items():

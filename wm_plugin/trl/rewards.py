@@ -31,7 +31,7 @@ _HOST = ("prompts", "completions", "completion_ids", "trainer_state", "log_extra
 
 
 def as_reward_function(reward: Any, *, name: str | None = None, target: str = "target") -> RewardFunction:
-    """A reward function for TRL.
+    """Return a reward function for TRL.
 
     The prediction is the content of the last assistant message of a completion, or the completion itself if it is a text; None
     if there is none. The reward gets the other columns that its signature takes, by name, and the prompts as `context` unless
@@ -56,7 +56,7 @@ def as_reward_function(reward: Any, *, name: str | None = None, target: str = "t
     call: Any = hosted.call_async or function
 
     def columns_of(prompts: Sequence[Any], arguments: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-        """The targets, and the columns that the reward takes."""
+        """Return the targets, and the columns that the reward takes."""
         columns = {key: value for key, value in arguments.items() if key not in _HOST}
         hosted.check_column(target, columns)
         targets = columns.pop(target)
@@ -101,9 +101,6 @@ def check_truth(functions: Any, dataset: Any, *, warns: bool = True) -> None:
         functions: a list, or one of them; those that are not made here are left alone.
         dataset: of a trainer; None where environments supply every prompt.
         warns: whether this process warns of rules that hold for few.
-
-    Raises:
-        UserError: rules hold for none.
     """
     from wm_plugin.rewards.rule_truth import ROWS, check_rules, rules_of
 
@@ -117,12 +114,12 @@ def check_truth(functions: Any, dataset: Any, *, warns: bool = True) -> None:
 
 
 def predictions(completions: Sequence[Any]) -> list[str | None]:
-    """The model's last text in each completion, which is a text or a list of messages."""
+    """Return the model's last text in each completion, which is a text or a list of messages."""
     return [completion if isinstance(completion, str) else _last_content(completion) for completion in completions]
 
 
 def reward_functions(specs: Any, *, field: str = "rewards") -> list[RewardFunction]:
-    """The reward functions that a config lists. A second one of the same name is `<name>_2` in the metrics.
+    """Return the reward functions that a config lists. A second one of the same name is `<name>_2` in the metrics.
 
     Raises:
         UserError: it is not a list, or an entry is invalid; with the field and the entry's number.

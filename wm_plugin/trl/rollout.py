@@ -92,7 +92,7 @@ class CallRecorder:
     def wrap(
         self, dicts: Sequence[Mapping[str, Callable]], ports: Sequence[EpisodePort] = ()
     ) -> list[dict[str, Callable]]:
-        """The host's {name: tool} of each row, with every tool watched, and its results as texts that can be tokenized.
+        """Return the host's {name: tool} of each row, with every tool watched, and its results as texts that can be tokenized.
 
         Args:
             ports: of the rows' environments, if there are any.
@@ -106,7 +106,7 @@ class CallRecorder:
         return wrapped
 
     def failed(self, row: int, message: Message) -> bool:
-        """Whether the host made this tool message up. To be asked once a message, in order."""
+        """Return whether the host made this tool message up. To be asked once a message, in order."""
         if self._raised:
             key = (row, message["name"], str(message["content"]))
             if self._raised[key]:
@@ -117,7 +117,7 @@ class CallRecorder:
     def _watch(self, row: int, name: str, tool: Callable, port: EpisodePort | None) -> Callable:
         outcomes = self.outcomes[row]
 
-        def note(error: BaseException, waited: bool) -> None:
+        def record(error: BaseException, waited: bool) -> None:
             with suppress(Exception):  # of an error without a text there is no message, either
                 text = str(error)
                 self._raised[row, name, str({"error": text}) if isinstance(error, Exception) else text] += 1
@@ -127,7 +127,7 @@ class CallRecorder:
             try:
                 awaited = encodable(await result)
             except BaseException as error:  # the host makes a result of a cancelled one, too
-                note(error, waited)
+                record(error, waited)
                 raise
             outcomes.append(Outcome.REACHED)
             return awaited
@@ -138,7 +138,7 @@ class CallRecorder:
             try:
                 result = tool(*args, **kwargs)
             except Exception as error:
-                note(error, waited)
+                record(error, waited)
                 raise
             if asyncio.iscoroutine(result):
                 return watched(result, waited)
@@ -184,20 +184,20 @@ class Turns:
 
 
 def _results(messages: Sequence[Message]) -> list[str]:
-    """The texts of the tool messages at the end."""
+    """Return the texts of the tool messages at the end."""
     texts = [str(message["content"]) for message in takewhile(lambda one: one["role"] == "tool", reversed(messages))]
     return texts[::-1]
 
 
 def called(completion: Any) -> list[str]:
-    """The names of a completion's tool calls, in their order; of a text there are none."""
+    """Return the names of a completion's tool calls, in their order; a completion that is a text has none."""
     messages = completion if isinstance(completion, list) else []
     calls = (call for message in messages for call in message.get("tool_calls") or ())
     return [str(call["function"]["name"]) for call in calls]
 
 
 def unanswered(completion: Any, port: EpisodePort, outcomes: Sequence[Outcome], limit: int) -> int:
-    """How many answers of an episode brought no action to the environment, though it waited for one.
+    """Return how many answers of an episode brought no action to the environment, though it waited for one.
 
     Args:
         outcomes: of the calls of its tools, in the order of turns.
@@ -245,7 +245,7 @@ class Rollouts:
         self._end_ids, self._limit = end_ids, limit
 
     def ending(self, row: int, sampled: Mask | None) -> Ending:
-        """How a completion ends; `sampled` is (T,), 1 = sampled by the policy, None: all of it."""
+        """Return how a completion ends; `sampled` is (T,), 1 = sampled by the policy, None: all of it."""
         return ending(self.completion_ids[row], sampled, end_ids=self._end_ids, limit=self._limit)
 
     def origins(
@@ -258,7 +258,7 @@ class Rollouts:
         *,
         categorize: bool,
     ) -> dict[int, list[Origin]]:
-        """For each completion in `tool_masks`, the environment's spans in it and what is known of each.
+        """Return the environment's spans in each completion of `tool_masks`, and what is known of each.
 
         Args:
             tool_masks: by the completion's row, (T,) without padding, 1 = sampled by the policy.
@@ -333,11 +333,7 @@ def _tool_groups(completion: Any) -> list[tuple[Message | None, list[Message]]]:
 
 
 def _text(message: Message, full_block: Callable[[list[Message]], list[int]]) -> str:
-    """The text that a template writes of a tool message: of a list, which TRL passes on, its parts or its representation.
-
-    Raises:
-        SpanError: it writes something else, as of an image.
-    """
+    """Return the text that a template writes of a tool message: of a list, its parts or its representation."""
     content = message["content"]
     if isinstance(content, str):
         return content
@@ -352,7 +348,7 @@ def _text(message: Message, full_block: Callable[[list[Message]], list[int]]) ->
 
 
 def as_text(content: Any) -> str:
-    """A result as a text: of content parts the texts, one after the other; of what is no text, its representation."""
+    """Return a result as a text: of content parts the texts, one after the other; of what is no text, its representation."""
     if isinstance(content, str):
         return content
     if isinstance(content, list) and content and all(isinstance(part, dict) and "text" in part for part in content):

@@ -1,4 +1,4 @@
-"""The settings of ours in a config file and among the flags, without trl: `wm train --help` need not wait for it."""
+"""Our settings in a config file and among the flags, without trl, which `wm train --help` must not wait for."""
 
 import argparse
 import dataclasses
@@ -17,7 +17,7 @@ PREFIX = "echo_"
 
 
 def _host_field(name: str, declared: FieldInfo, prefix: str = "") -> tuple[str, Any, Any]:
-    """A field of a model as TRL's parser takes it: a plain type, or JSON for what has none."""
+    """Return a field of a model as TRL's parser takes it: a plain type, or JSON for what has none."""
     kinds = {part for part in members(declared.annotation) if part is not type(None)}
     kind: Any = next(iter(kinds))
     if get_origin(kind) is Literal:
@@ -70,7 +70,7 @@ class ObjectiveSettings(TrainerFields, EchoFields):  # type: ignore[misc, valid-
             raise UserError(f"{PREFIX}{error}") from None
 
     def echo_fields_set(self) -> list[str]:
-        """The echo_ fields that differ from their defaults."""
+        """Return the echo_ fields that differ from their defaults."""
         return [one.name for one in dataclasses.fields(EchoFields) if getattr(self, one.name) != one.default]
 
 

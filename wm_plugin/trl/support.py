@@ -137,12 +137,12 @@ ASYNC_HOOKS = (
 
 
 def missing_hooks() -> list[str]:
-    """The hooks that the installed TRL lacks or has changed, by name, with what moved."""
+    """Return the hooks that the installed TRL lacks or has changed, by name, with what moved."""
     return hooks.missing_hooks(HOOKS)
 
 
 def hooks_problem() -> str | None:
-    """What to say of a TRL that lacks a hook, and the way out; None if it has all of them."""
+    """Return what to say of a TRL that lacks a hook, and the way out; None if it has all of them."""
     if moved := missing_hooks():
         return (
             f"trl {trl.__version__} lacks what the world-model term needs: {'; '.join(moved)}; install another version"
@@ -158,7 +158,7 @@ def warn_untested() -> None:
 
 
 def async_problem() -> str | None:
-    """What to say of a TRL whose asynchronous trainer cannot carry the term, and the way out; None if it can."""
+    """Return what to say of a TRL whose asynchronous trainer cannot carry the term, and the way out; None if it can."""
     if _compat.installed() < _compat.ASYNC_ROWS:
         return (
             f"the world-model term on AsyncGRPOTrainer needs trl>={_compat.ASYNC_ROWS}, and trl {trl.__version__} is "
@@ -203,11 +203,7 @@ def check_trainer_class(trainer: Any) -> None:
 
 
 def check_arguments(model: Any = None, *, tools: Any = None, environment_factory: Any = None, **_: Any) -> None:
-    """Refuse arguments of a trainer that the host fails on with a traceback.
-
-    Raises:
-        UserError: one line with the argument and what to write.
-    """
+    """Refuse arguments of a trainer that the host fails on with a traceback."""
     if isinstance(model, str) and is_missing_folder(model):
         raise UserError(f"model is {shown(model)}: there is no such folder")
     several = isinstance(environment_factory, dict)
@@ -229,11 +225,8 @@ def check_rows(train: Any, held_out: Any, *, environments: bool) -> None:
     """Refuse rows that the host would train on for no step, or fail on in the first.
 
     Args:
-        train, held_out: as a trainer takes them; None: there are none.
+        train, held_out: as a trainer takes them; None: not given.
         environments: whether there is one, whose `reset` may give the prompts.
-
-    Raises:
-        UserError: a set is empty, or has no prompts.
     """
     sets = held_out.items() if isinstance(held_out, dict) else [("", held_out)]
     named = {f"the evaluation set {name!r}" if name else "the evaluation set": rows for name, rows in sets}
@@ -254,16 +247,12 @@ def _listed(names: Any) -> str:
 
 
 def has_tokens(trainer: Any) -> bool:
-    """Whether a rollout may have environment tokens."""
+    """Return whether a rollout may have environment tokens."""
     return bool(trainer.tools) or trainer.rollout_func is not None
 
 
 def check(trainer: Any, objectives: Objectives) -> None:
-    """Refuse what is not known to be exact.
-
-    Raises:
-        UserError: one line with the reason and the way out.
-    """
+    """Refuse what is not known to be exact."""
     args = trainer.args
     if problem := hooks_problem():
         raise UserError(problem)
@@ -329,7 +318,7 @@ def check_async(trainer: Any, objectives: Objectives, tools: set[str], worker: A
 
 
 def names_of_tools(tools: list[Any] | None, environments: Any) -> set[str]:
-    """The names of a trainer's tools and of its environments'.
+    """Return the names of a trainer's tools and of its environments'.
 
     Args:
         environments: a function that makes an environment, or {name: function}; a class is asked without making one.
@@ -409,7 +398,7 @@ def _check_refill(trainer: Any) -> None:
 def _check_guard(trainer: Any, guard: GuardConfig) -> None:
     if trainer.eval_dataset is None or trainer.args.eval_strategy == "no":
         raise UserError(
-            "guard watches evaluations, and there are none; give an eval_dataset and write eval_strategy: steps and eval_steps "
+            "guard watches evaluations, and the run has none; give an eval_dataset and write eval_strategy: steps and eval_steps "
             "(in a YAML file: eval_rows, or the test split of dataset_name)"
         )
     sets = list(trainer.eval_dataset) if isinstance(trainer.eval_dataset, dict) else []
@@ -419,7 +408,7 @@ def _check_guard(trainer: Any, guard: GuardConfig) -> None:
 
 
 def check_turn_budget(trainer: Any, argument: TurnBudget | None) -> TurnBudget | None:
-    """The turn budget of a run, from the argument or the config.
+    """Return the turn budget of a run, from the argument or the config.
 
     Raises:
         UserError: both are given, or there are no turns to count.
@@ -436,7 +425,7 @@ def check_turn_budget(trainer: Any, argument: TurnBudget | None) -> TurnBudget |
     if args.max_tool_calling_iterations is not None:
         raise UserError("turn_budget says what max_tool_calling_iterations says; leave one of them out")
     if not _compat.has_environments(trainer):
-        raise UserError("turn_budget counts turns in an environment, and there is none; give an environment_factory")
+        raise UserError("turn_budget counts turns in an environment, and the run has none; give an environment_factory")
     return budget
 
 
@@ -469,7 +458,7 @@ def check_no_curriculum(factories: Any) -> None:
 
 
 def check_tags(trainer: Any) -> bool:
-    """Whether a run's environments take WMAct's text protocol.
+    """Return whether a run's environments take WMAct's text protocol.
 
     Raises:
         UserError: some do and others do not, or this TRL shows tools in prompts whatever we do.

@@ -8,7 +8,7 @@ from wm_plugin.hosting.tags import PARAMETER, TOOL, actions_of
 
 
 def reader(tokenizer: Any, *, thinking: bool, limit: int | None, end_ids: Container[int]) -> Any:
-    """A copy of a tokenizer that reads the actions between tags as a call; an answer without them is a final one.
+    """Return a copy of a tokenizer that reads the actions between tags as a call; an answer without them is a final one.
 
     Args:
         thinking: prompts end in an open `<think>`.

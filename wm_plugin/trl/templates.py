@@ -27,7 +27,7 @@ _PARTS = {
 
 
 def rollout_template(tokenizer: Any) -> str | None:
-    """The chat template that TRL takes for rollouts with tools; None: the tokenizer's own.
+    """Return the chat template that TRL takes for rollouts with tools; None: the tokenizer's own.
 
     It asks what the trainer asks when it is made, in the same order.
 
@@ -51,7 +51,7 @@ def rollout_template(tokenizer: Any) -> str | None:
 
 
 def _problem(tokenizer: Any) -> str:
-    """Why a template is none for tool calls."""
+    """Return why a template does not fit tool calls."""
     if tokenizer.chat_template is None:
         return "the tokenizer has none"
     name, argument, value, result = _PARTS.values()
@@ -67,7 +67,7 @@ def _problem(tokenizer: Any) -> str:
 
 
 def read_template(value: str, field: str) -> str:
-    """The text of a chat template: of a file, or of the one of this name that TRL ships.
+    """Return the text of a chat template: of a file, or of the one of this name that TRL ships.
 
     Args:
         field: the setting that names it, for messages.

@@ -18,7 +18,6 @@ from wm_plugin.objectives.guard import Guard
 from wm_plugin.objectives.run import Objectives, RunObjective, column
 from wm_plugin.trl.callbacks import GUARD_KEY, StateCallback
 from wm_plugin.trl.settings import ObjectiveSettings
-from wm_plugin.trl.window import Window
 
 logger = logging.getLogger(__name__)
 LIMIT = "max_completion_length"  # the host's setting that limits a rollout's length
@@ -27,6 +26,62 @@ if TYPE_CHECKING:
     from transformers import Trainer as _Host  # the mixin is put in front of one of TRL's
 else:
     _Host = object
+
+
+class Window:
+    """One accumulation window: the micro-batches of an optimizer step, whose tokens are counted together.
+
+    Args:
+        objectives: how many the run has, K.
+
+    Attributes:
+        batches: the window's raw batches, one a micro-batch.
+        position: micro-batches that are done.
+        num_tokens: (K,) N of the window, over all ranks.
+        counts: for each objective N, its selected tokens and all environment tokens of the window, likewise.
+        sums: (K, 3) NLL of the tokens that count, their number, and how many are inside the loss floor and ceiling, in the
+            micro-batches that are done, on this rank.
+        signal: Σ|advantage| over the micro-batches that are done, on this rank.
+        entropy: the policy's, as the host measures it, of each micro-batch that is done, over all ranks.
+        generated: generation batches that were made ahead of the host, by the identity of the raw batch.
+    """
+
+    def __init__(self, objectives: int) -> None:
+        self.batches: list[Any] = []
+        self.position = 0
+        self.generated: dict[int, dict[str, Any]] = {}
+        self.start(torch.zeros(objectives, 3, dtype=torch.int64))
+
+    def open(self, batches: list[Any]) -> None:
+        """Begin a new window of these raw batches."""
+        self.batches, self.position = batches, 0
+
+    def start(self, counts: torch.Tensor) -> None:
+        """Begin the window's first micro-batch with its `counts`, (K, 3)."""
+        self.num_tokens, self.counts = counts[:, 0], counts.tolist()
+        self.sums = torch.zeros((), device=counts.device)
+        self.signal = torch.zeros((), device=counts.device)
+        self.entropy: list[float] = []
+
+    def begins(self) -> bool:
+        """Return whether the next micro-batch is the window's first.
+
+        Raises:
+            RuntimeError: the window has no more micro-batches, or rollouts that were made ahead were not used.
+        """
+        if self.position == len(self.batches):
+            raise RuntimeError(
+                "a training step outside Trainer.train(): the tokens of its optimizer batch cannot be counted"
+            )
+        if self.position == 0 and self.generated:
+            raise RuntimeError(
+                "generation batches made ahead were not used: the host no longer generates per raw batch"
+            )
+        return self.position == 0
+
+    @property
+    def complete(self) -> bool:
+        return self.position == len(self.batches)
 
 
 class TermMixin(_Host):
@@ -45,7 +100,7 @@ class TermMixin(_Host):
         self._wm_warned: set[str] = set()
         for one in running:
             for text in one.notices:
-                self._wm_warn(text)
+                self._wm_log(text)
         self._wm_guards = [
             StateCallback(column(GUARD_KEY, one.name), one.guard, "guard", "starts anew")
             for one in running
@@ -129,11 +184,7 @@ class TermMixin(_Host):
                 self._wm_end_step(place, one, coeffs[one.name])
 
     def _wm_end_step(self, place: int, one: RunObjective, coeff: float) -> None:
-        """Complete an optimizer step: its figures, whether any token counted, and the guard. Every rank decides alike.
-
-        Raises:
-            UserError: no token counted, and the run is to stop (see `EmptyBatchMonitor.report`).
-        """
+        """Complete an optimizer step: its figures, whether any token counted, and the guard. Every rank decides alike."""
         window, counted = self._wm_window, 0
         _, selected, environment = window.counts[place]
         bounded = coeff > 0 and one.objective.has_bounds
@@ -150,9 +201,9 @@ class TermMixin(_Host):
         one.meter("train").end_step(coeff, window.signal, counted=counted > 0)
         if one.guard is not None:
             entropy = sum(window.entropy) / len(window.entropy) if window.entropy else None
-            self._wm_warn(one.guard.after_step(nll=nll, tokens=tokens, entropy=entropy))
+            self._wm_log(one.guard.after_step(nll=nll, tokens=tokens, entropy=entropy))
 
-    def _wm_warn(self, text: str | None) -> None:
+    def _wm_log(self, text: str | None) -> None:
         if text is not None and self.accelerator.is_main_process:
             logger.warning(text)
 
@@ -173,7 +224,7 @@ class TermMixin(_Host):
             selected=selected,
             policy_silent=float(self.accelerator.reduce(self._wm_window.signal, reduction="sum")) == 0,
         )
-        self._wm_warn(text)
+        self._wm_log(text)
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         mode = "train" if self.model.training else "eval"
@@ -195,7 +246,7 @@ class TermMixin(_Host):
         for one in self._wm_running:
             if isinstance(one.guard, Guard):
                 sets = self._wm_held_out.get(one.name, {})
-                self._wm_warn(one.guard.after_evaluation(self.state.global_step, sets))
+                self._wm_log(one.guard.after_evaluation(self.state.global_step, sets))
         for callback in self._wm_guards:
             callback.keep(self.state)
 

@@ -90,11 +90,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _checkpoint(resume: str | bool | None, folder: str) -> str | bool | None:
-    """What TRL resumes from: for `auto` a folder's last checkpoint that was written to its end, None if there is none.
-
-    Raises:
-        UserError: the checkpoint that was asked for is damaged.
-    """
+    """Return what TRL resumes from: for `auto` a folder's last complete checkpoint, or None."""
     if resume not in ("auto", True):
         if resume and (problem := _damage(Path(str(resume)))):
             raise UserError(
@@ -111,7 +107,7 @@ def _checkpoint(resume: str | bool | None, folder: str) -> str | bool | None:
 
 
 def _damage(checkpoint: Path) -> str:
-    """What is wrong with a checkpoint's `trainer_state.json`, which is written last; "" if it is whole."""
+    """Return what is wrong with a checkpoint's `trainer_state.json`, which is written last; "" if it is whole."""
     path = checkpoint / "trainer_state.json"
     try:
         return "" if isinstance(loads(path.read_bytes()), dict) else f"{path} is damaged"
@@ -122,7 +118,7 @@ def _damage(checkpoint: Path) -> str:
 
 
 def build(arguments: list[str]) -> tuple[Any, Any]:
-    """The trainer that a config file and flags describe, and the checkpoint to resume from.
+    """Return the trainer that a config file and flags describe, and the checkpoint to resume from.
 
     Raises:
         UserError: a key, a path or a value is invalid.
@@ -200,11 +196,7 @@ def _check_async(script: Any, config: Any, model: Any) -> None:
 
 
 def _ask_hub(name: str, settings: dict[str, Any]) -> None:
-    """Ask the Hub once for a model that is not in its cache; transformers asks again and again, for a minute, if nothing answers.
-
-    Raises:
-        UserError: the Hub has no such model, or it does not answer.
-    """
+    """Ask the Hub once for a model that is not in its cache; transformers retries for a minute if nothing answers."""
     revision = settings.get("revision")
     try:
         for file in ("config.json", "adapter_config.json"):
@@ -230,7 +222,7 @@ def _no_model(name: str, reason: str) -> UserError:
 
 
 def _tokenizer(template: str, config: Any, model: Any) -> Any:
-    """The model's tokenizer, as TRL loads it, with another chat template."""
+    """Return the model's tokenizer, as TRL loads it, with another chat template."""
     text = read_template(template, "chat_template")
     tokenizer = AutoTokenizer.from_pretrained(
         model.model_name_or_path,
@@ -244,7 +236,7 @@ def _tokenizer(template: str, config: Any, model: Any) -> Any:
 
 
 def parse(arguments: list[str]) -> tuple[Any, ...]:
-    """The (script, trainer, model, dataset mixture) arguments.
+    """Return the (script, trainer, model, dataset mixture) arguments.
 
     Raises:
         UserError: a key does not exist (the message names the nearest one), or the file is not YAML.
@@ -273,13 +265,13 @@ def parse(arguments: list[str]) -> tuple[Any, ...]:
 
 
 def _of_host() -> list[argparse.Action]:
-    """The settings of TRL and transformers."""
+    """Return the settings of TRL and transformers."""
     ours = {one.name for settings in (ScriptSettings, ObjectiveSettings) for one in dataclasses.fields(settings)}
     return [action for action in _parser()._actions if action.dest not in ours]
 
 
 def _trainer(values: dict[str, Any], arguments: list[str]) -> str:
-    """The name of the trainer that a file and flags ask for: its settings are known by it."""
+    """Return the name of the trainer that a file and flags ask for: its settings are known by it."""
     name = values.get("trainer", TRAINERS[0])
     for argument, following in itertools.pairwise([*arguments, ""]):
         flag, equals, value = argument.partition("=")
@@ -322,11 +314,7 @@ def _raise_user_error(message: str) -> Any:
 
 
 def run_config(script: Any, config: Any = None) -> RunConfig:
-    """The environment that the settings name, and how it is dressed.
-
-    Raises:
-        UserError: a value does not fit.
-    """
+    """Return the environment that the settings name, and how it is dressed."""
     values = {one.name: getattr(script, one.name) for one in dataclasses.fields(RunFields)}
     values |= {name: getattr(config, name, None) for name in TRAINER_FIELDS}
     return RunConfig.read({name: value for name, value in values.items() if value is not None})
@@ -344,14 +332,14 @@ def _mapping(value: Any, name: str) -> dict[str, Any]:
 
 
 def _blocks(rewards: Any) -> Any:
-    """The rewards of a file, or of flags, which are names or JSON."""
+    """Return the rewards of a file, or of flags, which are names or JSON."""
     if not isinstance(rewards, list):
         return rewards
     return [_mapping(one, "rewards") if isinstance(one, str) and one.startswith("{") else one for one in rewards]
 
 
 def _rows(script: Any, mixture: Any, split: str) -> Any:
-    """The dataset of a split: the rows function, TRL's dataset mixture, or a dataset by name."""
+    """Return the dataset of a split: the rows function, TRL's dataset mixture, or a dataset by name."""
     path = script.train_rows if split == "train" else script.eval_rows
     if path is not None:
         function: Callable[..., Any] = import_object(path, field=f"{split}_rows")
@@ -376,7 +364,7 @@ def _rows(script: Any, mixture: Any, split: str) -> Any:
 
 
 def _are_sets(arguments: dict[str, Any], function: Callable[..., Any]) -> bool:
-    """Whether the keys name sets of rows, rather than arguments of the function that are mappings."""
+    """Return whether the keys name sets of rows, rather than arguments of the function that are mappings."""
     if not arguments or not all(isinstance(one, dict) for one in arguments.values()):
         return False
     signature = inspect.signature(function)

@@ -127,9 +127,9 @@ class WorldModelMixin(TermMixin, _Host):
         if self.args.log_completions and self.accelerator.is_main_process:
             self._describe_dump()
         watch = next(iter(objectives.values()), Objective())
-        self._wm_reward_silence = EmptyRewardMonitor(stop=watch.on_silence == "stop", batches=watch.silent_batches)
+        self._wm_reward_monitor = EmptyRewardMonitor(stop=watch.on_silence == "stop", batches=watch.silent_batches)
         self.add_callback(EndCallback(self._wm_end))
-        self._wm_warn(no_coefficient_warning(world_model, self.args, self.reward_funcs))
+        self._wm_log(no_coefficient_warning(world_model, self.args, self.reward_funcs))
         if not objectives or not (objectives.active or objectives.refills or support.has_tokens(self)):
             return
         try:
@@ -155,7 +155,7 @@ class WorldModelMixin(TermMixin, _Host):
 
     def _wm_end(self) -> None:
         super()._wm_end()
-        self._wm_warn(self._wm_reward_silence.at_end())
+        self._wm_log(self._wm_reward_monitor.at_end())
 
     def _answer_in_tags(self) -> None:
         template = self.processing_class, self.chat_template, self.chat_template_kwargs
@@ -184,7 +184,7 @@ class WorldModelMixin(TermMixin, _Host):
         return output
 
     def _generate_once(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        """What the host generates of these rows, with our columns."""
+        """Return what the host generates of these rows, with our columns."""
         self._wm_rollouts = Rollouts(
             self.num_generations if self.model.training else self.num_generations_eval,
             end_ids=self._wm_end_ids,
@@ -198,7 +198,7 @@ class WorldModelMixin(TermMixin, _Host):
             output = super()._generate_and_score_completions(inputs)
         if training:  # the host has averaged the figures of rewards over ranks
             metrics = {name: values[-1] for name, values in self._metrics["train"].items() if values}
-            self._wm_warn(self._wm_reward_silence.record(metrics))
+            self._wm_log(self._wm_reward_monitor.record(metrics))
         if self.environments:
             self._wm_episodes += self._episodes(output.get("tool_mask"))
         if self._wm:
@@ -267,7 +267,7 @@ class WorldModelMixin(TermMixin, _Host):
         return rewards
 
     def _refilled(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        """A generation batch in which groups without an advantage have given way to groups of further prompts."""
+        """Return a generation batch in which groups without an advantage have given way to groups of further prompts."""
         from accelerate.utils import gather_object
 
         names, rank, ranks = list(inputs[0]), self.accelerator.process_index, self.accelerator.num_processes
@@ -468,7 +468,7 @@ class WorldModelMixin(TermMixin, _Host):
         return figures
 
     def _episodes(self, tool_mask: torch.Tensor | None) -> list[dict[str, float]]:
-        """The figures of each of this rank's episodes."""
+        """Return the figures of each of this rank's episodes."""
         ids, texts = self._wm_rollouts.completion_ids, self._wm_rollouts.completions
         budget = None if self.max_tool_calling_iterations == sys.maxsize else self.max_tool_calling_iterations
         own = []

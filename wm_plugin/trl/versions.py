@@ -27,12 +27,12 @@ def refuse_old() -> None:
 
 
 def of_release(version: Version) -> Version:
-    """The release that a version is of: 1.17 of 1.17.0.dev0, which would come before it."""
+    """Return the release that a version is of: 1.17 of 1.17.0.dev0, which would come before it."""
     return Version(version.base_version)
 
 
 def untested(version: Version) -> str | None:
-    """What to warn of in a release that is newer than those that were tested; None in others."""
+    """Return what to warn of in a release that is newer than those that were tested; None in others."""
     if of_release(version) < UNTESTED or version not in SUPPORTED:
         return None
     return f"trl {version} is newer than the releases that were tested (before {UNTESTED}); all that the term needs is there"

@@ -2,8 +2,8 @@
 
 verl loads this module in each of its processes, by the entry point group `verl.plugins` or by
 `VERL_USE_EXTERNAL_MODULES=wm_plugin.verl`. It runs inside `import verl`, so it is quick and imports nothing of verl: it only asks
-to be called when verl's registries are imported, and puts names into them. Without a block `wm` in a run's config nothing of ours
-runs.
+to be called when verl's registries are imported, and puts names into them. Without a block `wm` in a run's config none of our
+code runs.
 """
 
 import importlib.util

@@ -24,16 +24,14 @@ from wm_plugin.errors import UserError
 from wm_plugin.hosting.config import check_tool_names
 from wm_plugin.hosting.episode import EpisodePort
 from wm_plugin.hosting.tags import PARAMETER, REMINDER, TOOL, actions_of, begins_to_think, takes_tags
-from wm_plugin.hosting.world import tool_methods, tool_names
+from wm_plugin.hosting.world import tool_methods, tool_names, turn_limit
 from wm_plugin.tokens.chat import users
 from wm_plugin.tokens.spans import Ending, Origin, SpanError, ending
 from wm_plugin.untrusted import DEEPEST, BoundsError, encodable, loads
 from wm_plugin.verl import dumps
 from wm_plugin.verl.config import read_config
-from wm_plugin.verl.look_ahead import AheadServers
 from wm_plugin.verl.names import ERROR, INFO, MAX_TURNS, ORIGINS, PROMPT, RESULTS, TOOLS, TRAINING
 from wm_plugin.verl.spans import Block, end_token_ids, locate, make_locator
-from wm_plugin.worlds.kit.rows import turn_limit
 
 _OPENING = 16  # tokens in which a `<think>` at the end of a prompt is; a tokenizer of bytes takes 7
 
@@ -95,6 +93,8 @@ class WorldModelLoopMixin(_Host):
         self._use_environment({} if columns is None else columns)
         ahead = None if training else (self._wm.look_ahead or {}).get(str(kwargs.get("data_source")))
         if ahead is not None:
+            from wm_plugin.verl.look_ahead import AheadServers
+
             self.server_manager = AheadServers(
                 self.server_manager,
                 ahead,
@@ -122,7 +122,7 @@ class WorldModelLoopMixin(_Host):
         return output
 
     async def _begin(self, port: EpisodePort, row: Mapping[str, Any], strength: float | None) -> list[dict[str, Any]]:
-        """The prompt with what `reset` returned at its end. `strength`: a curriculum's factor in trainings; else None."""
+        """Return the prompt with what `reset` returned at its end. `strength`: a curriculum's factor in trainings; else None."""
         messages = [dict(message) for message in row["raw_prompt"]]
         if not messages or not isinstance(messages[-1].get("content"), str):
             raise UserError(
@@ -212,13 +212,13 @@ class WorldModelLoopMixin(_Host):
         return len(ids) >= limit and ids[-1] not in {*end_token_ids(self.tokenizer), *self.tool_parser.stop_token_ids}
 
     def _is_last(self, agent_data: Any) -> bool:
-        """Whether the next answer is the one after the last turn, whose calls verl does not run."""
+        """Return whether the next answer is the one after the last turn, whose calls verl does not run."""
         most, users = self.max_assistant_turns, self.max_user_turns
         return bool(most and agent_data.assistant_turns + 1 >= most) or bool(users and agent_data.user_turns >= users)
 
     def _build_assistant_message(self, content: str, agent_data: Any) -> Any:
         # The first place where verl parses arguments. It does so without bounds, and expects no other error than text that is
-        # no JSON: out of the bounds is none, too.
+        # no JSON: what exceeds the bounds counts as that, too.
         agent_data.tool_calls = [_bounded(call) for call in agent_data.tool_calls]
         return super()._build_assistant_message(content, agent_data)
 
@@ -260,7 +260,7 @@ class WorldModelLoopMixin(_Host):
         return state
 
     def _plain(self, turn: Mapping[str, Any]) -> dict[str, Any]:
-        """The assistant's message without the special tokens that verl's parsers leave in its text."""
+        """Return the assistant's message without the special tokens that verl's parsers leave in its text."""
         text = turn["content"]
         for token in self.tokenizer.all_special_tokens:
             text = text.replace(token, "")
@@ -271,11 +271,7 @@ class WorldModelLoopMixin(_Host):
         return ending(output.response_ids, output.response_mask, end_ids=end_ids, limit=self.response_length)
 
     def _declared_tools(self) -> list[str]:
-        """The names of all tools of the run, those of other rows' environments too.
-
-        Raises:
-            UserError: `wm.tools` names another one.
-        """
+        """Return the names of all tools of the run, those of other rows' environments too."""
         known = {name for environment in self._wm.classes().values() for name in tool_names(environment)} or set(
             self.tools
         )
@@ -284,7 +280,7 @@ class WorldModelLoopMixin(_Host):
         return sorted(known)
 
     def _origins(self, output: Any) -> list[Origin]:
-        """The environment's spans in the response and what is known of each, for the trainer to weigh."""
+        """Return the environment's spans in the response and what is known of each, for the trainer to weigh."""
         reads_messages = any(one.select for one in self._wm.objectives.values())
         reminder = REMINDER if self._takes_tags() else None
         locator = make_locator(self.continuous_token_builder, self.tool_schemas, reminder)
@@ -325,13 +321,13 @@ def _in_text(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 @lru_cache  # the same for every trajectory
 def _schemas(function: Any) -> tuple[dict[str, Any], OpenAIFunctionToolSchema]:
-    """A tool's schema as it is, for the prompt, and as verl's own class, which drops `items`, `nullable`, ..."""
+    """Return a tool's schema as it is, for the prompt, and as verl's own class, which drops `items`, `nullable`, ..."""
     schema = get_json_schema(function)
     return schema, OpenAIFunctionToolSchema.model_validate(schema)
 
 
 def _watched(tool: Any) -> Any:
-    """The tool, marking the call as failed when it raises: verl makes the exception a text, which a tool may return too."""
+    """Return a tool that marks its call as failed when it raises: verl makes a text of the exception, as a tool may itself."""
     return _WatchedFunction(tool) if isinstance(tool, FunctionTool) else _WatchedTool(tool)
 
 
@@ -375,7 +371,7 @@ async def _noting(awaitable: Any) -> Any:
 
 
 async def _call(function: Any, *args: Any, **kwargs: Any) -> Any:
-    """The result of a function, which may take a while, or return an awaitable."""
+    """Return the result of a function, which may take a while, or return an awaitable."""
     result = await asyncio.to_thread(function, *args, **kwargs)
     return await result if inspect.isawaitable(result) else result
 
@@ -398,7 +394,7 @@ _running: ContextVar[_Call] = ContextVar("wm_call")  # in the task of a call, wh
 
 
 def _bounded(call: FunctionCall) -> _Call:
-    """A call that can be copied, rendered and tokenized.
+    """Return a call that can be copied, rendered and tokenized.
 
     It has no arguments if they are larger, deeper or of longer integers than is parsed, and no lone surrogates.
     """

@@ -16,11 +16,7 @@ REWARD_KEYS = ("reward", "reward_batch", "reward_wait_ms")  # read by wm_plugin.
 
 
 class WorldModelConfig(RunConfig):
-    """What `wm.*` says, beside the rewards.
-
-    Raises:
-        UserError: a value is out of its range; the message names the field, the value and what to write.
-    """
+    """What `wm.*` says, beside the rewards."""
 
     max_turns: Whole | None = option(
         "Turns of the policy in a trajectory. Null: verl's max_assistant_turns.", default=None, ge=1
@@ -58,10 +54,10 @@ class WorldModelConfig(RunConfig):
 
 
 def read_config(config: Any) -> WorldModelConfig:
-    """The block `wm` of a trainer's config.
+    """Return the block `wm` of a trainer's config.
 
     Raises:
-        UserError: there is none, a key does not exist (with the nearest one), or a value does not fit.
+        UserError: the block is missing, a key does not exist (with the nearest one), or a value does not fit.
     """
     block = config.get("wm")
     if block is None:

@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def make_rows(path: str, arguments: Mapping[str, Any]) -> list[Any]:
-    """The rows of the function at a dotted path.
+    """Return the rows of the function at a dotted path.
 
     Raises:
         UserError: the function does not exist, cannot be called with these arguments, or returns no rows.

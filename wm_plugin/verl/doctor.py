@@ -18,14 +18,14 @@ UNDECLARED = ("cachetools", "uvicorn", "fastapi", "TransferQueue", "pyzmq", "msg
 
 
 def checks() -> list[Check]:
-    """Whether the adapter works on the installed version, and whether verl will find it."""
+    """Return whether the adapter works on the installed version, and whether verl will find it."""
     version = verl.__version__
     hooks = check_hooks("verl", version, support.HOOKS)
     return [check_range(support.SUPPORTED, version), hooks, _plugin(), _undeclared(), _engine()]
 
 
 def check_tokenizer(tokenizer: Any, model_type: str | None = None) -> Check:
-    """Whether the content of tool results can be located with this tokenizer and its chat template, as verl joins turns.
+    """Return whether the content of tool results can be located with this tokenizer and its chat template, as verl joins turns.
 
     `model_type` is that of the model's config.json, by which verl chooses; None: verl's default.
     """

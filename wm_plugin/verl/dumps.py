@@ -18,13 +18,13 @@ Shown = tuple[list[dict[str, Any]], list[dict[str, Any]]]  # a prompt's messages
 
 
 def folders(config: Any) -> list[str]:
-    """The folders that verl writes rollouts to."""
+    """Return the folders that verl writes rollouts to."""
     chosen = (OmegaConf.select(config, f"trainer.{name}") for name in FOLDERS)
     return [folder for folder in chosen if folder]
 
 
 def shown(messages: Iterable[Mapping[str, Any]], schemas: Sequence[Any] | None) -> Shown | None:
-    """A rollout's prompt for its dump; None for contents that are no text."""
+    """Return a rollout's prompt for its dump; None for contents that are no text."""
     plain = [dict(message) for message in messages]
     return (plain, list(schemas or ())) if all(isinstance(one.get("content"), str) for one in plain) else None
 
@@ -41,7 +41,7 @@ class Prompts:
             self._kept[key] = prompt
 
     def columns(self, keys: Sequence[str], folder: str) -> dict[str, list[Any]]:
-        """The columns of a dump, empty if one of its prompts is not known. The tools are saved, and the prompts given up."""
+        """Return the columns of a dump, empty if one of its prompts is not known. Save the tools, and forget the prompts."""
         prompts = [self._kept.get(key) for key in keys]
         self._kept.clear()
         known = [prompt for prompt in prompts if prompt is not None]

@@ -52,7 +52,7 @@ class AheadServers:
     async def generate(
         self, request_id: Any, *, prompt_ids: Sequence[int], sampling_params: Mapping[str, Any], **others: Any
     ) -> Any:
-        """The first turn of the best imagined episode, as the engine gave it."""
+        """Return the first turn of the best imagined episode, as the engine gave it."""
         config = self._config
         state, depth = Trajectory(turns=()), config.depth
         if self._left is not None:

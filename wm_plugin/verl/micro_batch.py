@@ -44,7 +44,7 @@ class MicroBatcher:
         self._flusher: asyncio.Task[None] | None = None
 
     async def score(self, prediction: str, target: str, columns: Mapping[str, Any]) -> tuple[float, dict[str, float]]:
-        """The score of one trajectory, and the figures of its call, with `reward_batch_size`, the call's number of trajectories.
+        """Return a trajectory's score and its call's figures, with `reward_batch_size`, the call's number of trajectories.
 
         Args:
             prediction: the model's output.
@@ -101,7 +101,7 @@ class MicroBatcher:
         return rows
 
     async def _call(self, rows: list[_Row]) -> Any:
-        """The reward's result, or the exception that it raised."""
+        """Return the reward's result, or the exception that it raised."""
         if self.stopped is not None:
             return UserError(self.stopped)
         predictions, targets = [row.prediction for row in rows], [row.target for row in rows]

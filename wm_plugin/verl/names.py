@@ -1,4 +1,4 @@
-"""Every name by which verl, or another of our processes on verl, finds something of ours. Imports nothing."""
+"""Every name by which verl, or another of our processes on verl, finds our code and data. Imports nothing."""
 
 # In a run's config.
 TRAINER_MODE = "world_model"  # trainer.v1.trainer_mode, synchronous
@@ -17,7 +17,7 @@ REWARD_MANAGER = "BatchedRewardManager"  # reward.reward_manager.name, in that m
 
 # Fields of a trajectory's `extra_fields`: written by the agent loop, read by the trainer.
 ORIGINS = "wm_origins"  # `tokens.spans.Origin.pack` of each span of environment tokens
-ERROR = "wm_error"  # why there are none
+ERROR = "wm_error"  # why the origins are missing
 TOOLS = "wm_tools"  # the names of the tools that the policy may call
 RESULTS = "wm_results"  # [how many results its calls had, how many of them verl cut at max_tool_response_length]
 INFO = "wm_info"  # the environment's figures; a reward worker overwrites verl's own `reward_extra_info`

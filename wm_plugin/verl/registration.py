@@ -83,7 +83,7 @@ def _check_command(arguments: Sequence[str]) -> None:
     for word in arguments:
         if word.startswith(("+wm=", "++wm=")):
             _stop(
-                f"{word} is a group of ours, which Hydra does not find without 'hydra.searchpath=[{SEARCH_PATH}]'; add that"
+                f"{word} is one of our groups, which Hydra does not find without 'hydra.searchpath=[{SEARCH_PATH}]'; add that"
             )
 
 

@@ -50,7 +50,7 @@ from wm_plugin.verl.names import INFO
 
 
 def load_reward(spec: Any, *, field: str = "wm.reward") -> HostedReward:
-    """The reward that a config describes, as in `wm_plugin.rewards.make`.
+    """Return the reward that a config describes, as in `wm_plugin.rewards.make`.
 
     Args:
         spec: a name or a dotted path, or a mapping (also OmegaConf's) of `path`, either of them, and `kwargs`.
@@ -66,17 +66,14 @@ def load_reward(spec: Any, *, field: str = "wm.reward") -> HostedReward:
 
 
 def check_reward(spec: Any) -> None:
-    """Check a config's reward as `load_reward` does, as far as possible without making it, which may load a model.
-
-    Raises:
-        UserError: the reward does not exist or has no tag.
-    """
+    """Check a config's reward as `load_reward` does, as far as possible without making it, which may load a model."""
     check_spec(_plain(spec), reward_path(spec))
 
 
 def check_truth(config: Any) -> str | None:
-    """A warning if the rules of a config's reward hold for few of the real observations in the training files; None if they hold
-    for enough, if there are none, or if the files do not lie here.
+    """Return a warning if a reward's rules hold for few of the real observations in the training files.
+
+    None: they hold for enough, there are no rules, or the files cannot be read here.
 
     Raises:
         UserError: they hold for none.
@@ -88,7 +85,7 @@ def check_truth(config: Any) -> str | None:
 
 
 def _observed(paths: Any) -> Iterator[dict[str, Any]]:
-    """The rows of files: a reward's columns, and as `target` the real observation."""
+    """Yield the rows of files: a reward's columns, and as `target` the real observation."""
     for name in [paths] if isinstance(paths, str) else paths or ():
         path = Path(name).expanduser()
         if "://" in name or not path.is_file():
@@ -102,10 +99,10 @@ def _observed(paths: Any) -> Iterator[dict[str, Any]]:
 
 
 def reward_path(spec: Any, *, field: str = "wm.reward") -> str:
-    """The name or the dotted path in a config's description of a reward.
+    """Return the name or the dotted path in a config's description of a reward.
 
     Raises:
-        UserError: there is none.
+        UserError: it is missing.
     """
     spec = _plain(spec)
     path = spec.get("path") if isinstance(spec, Mapping) else spec
@@ -186,7 +183,7 @@ async def compute_score(solution_str: str, ground_truth: Any, path: Any = None, 
 
 
 def stop_reason(worker: Any) -> str | None:
-    """Why a reward in verl's `RewardLoopWorker` is no longer called; None while it still is. Runs inside the worker."""
+    """Return why a reward in verl's `RewardLoopWorker` is no longer called; None while it still is. Runs inside the worker."""
     manager = worker.reward_manager
     batchers = [manager.batcher] if isinstance(manager, BatchedRewardManager) else list(_batchers.values())
     return next((f"reward {b.reward.name}: {b.stopped}" for b in batchers if b.stopped is not None), None)
@@ -206,7 +203,7 @@ def _target(truth: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A value without numpy's or OmegaConf's wrapping."""
+    """Return a value without numpy's or OmegaConf's wrapping."""
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, np.ndarray):

@@ -5,18 +5,14 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
-from wm_plugin.data import parquet
-from wm_plugin.data.errors import RowError
+import pyarrow.parquet
+
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.untrusted import loads
 
 
 def check_rows(config: Any) -> None:
-    """Refuse files without rows, with fewer than a step takes, or without prompts, as far as they lie here.
-
-    Raises:
-        UserError: one line with the setting, the file and the way out.
-    """
+    """Refuse files without rows, with fewer than a step takes, or without prompts, as far as they lie here."""
     data = config.data
     if (data.get("custom_cls") or {}).get("path"):
         return
@@ -47,14 +43,12 @@ def check_rows(config: Any) -> None:
 
 
 def _look(file: str, most: int) -> tuple[int, list[str]] | None:
-    """How many rows a file has, up to `most`, and the columns of its first; None if it does not lie here or cannot be read."""
+    """Return how many rows a file has, at least up to `most`, and its columns; None if it cannot be read here."""
     path = Path(file).expanduser()
     try:
         if path.suffix == ".parquet":
-            rows = list(islice(parquet.rows(path), most))
-            if any(isinstance(row, RowError) for row in rows):
-                return None
-            return len(rows), [name for row in rows[:1] if isinstance(row, dict) for name in row]
+            with pyarrow.parquet.ParquetFile(path) as table:
+                return table.metadata.num_rows, table.schema_arrow.names
         with path.open(encoding="utf-8") as lines:
             first = next((line for line in lines if line.strip()), None)
             if first is None:

@@ -95,7 +95,7 @@ class RewardReplayBufferAsync(_RewardMixin, ReplayBufferAsync):
 
 
 def reward_workers() -> list[Any]:
-    """The Ray actors of verl's reward workers in this run, found by their names."""
+    """Return the Ray actors of verl's reward workers in this run, found by their names."""
     workers: list[Any] = []
     while True:
         try:
@@ -105,7 +105,7 @@ def reward_workers() -> list[Any]:
 
 
 def figures(rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """The mean of each figure over the rows that have it, without NaN."""
+    """Return the mean of each figure over the rows that have it, without NaN."""
     values = defaultdict(list)
     for row in rows:
         for name, value in row.items():

@@ -73,7 +73,7 @@ def _results(builder: Any, tools: Sequence[str], contents: Sequence[str]) -> lis
 
 
 def locate(blocks: Sequence[Block], response_mask: Sequence[int], locator: ContentLocator) -> list[Origin]:
-    """The environment's spans in a response, in order.
+    """Return the environment's spans in a response, in order.
 
     Args:
         blocks: the tool results in it.
@@ -148,7 +148,7 @@ def _text(message: Message) -> str:
 
 
 def end_token_ids(tokenizer: Any) -> frozenset[int]:
-    """The tokens that end a turn: the tokenizer's own, and those of the generation config beside it."""
+    """Return the tokens that end a turn: the tokenizer's own, and those of the generation config beside it."""
     return frozenset({tokenizer.eos_token_id, tokenizer.pad_token_id, *_turn_ends(str(tokenizer.name_or_path))})
 
 

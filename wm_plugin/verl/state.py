@@ -1,4 +1,4 @@
-"""What of ours survives a crash: a small JSON file inside verl's own checkpoint folder.
+"""Our checkpoint state: a small JSON file inside verl's own checkpoint folder.
 
 The coefficient is a function of the global step, which verl restores, so that schedules need no state of their own.
 """
@@ -29,7 +29,7 @@ def save(folder: str, state: dict[str, Any]) -> None:
 
 
 def load(folder: str, objectives: Iterable[str] = ("",)) -> dict[str, Any] | None:
-    """What `save` wrote; None: the checkpoint is of a run without us.
+    """Return what `save` wrote; None: the checkpoint is of a run without us.
 
     Raises:
         UserError: the file is damaged.
@@ -54,7 +54,7 @@ def load(folder: str, objectives: Iterable[str] = ("",)) -> dict[str, Any] | Non
 
 
 def last_whole(folder: str) -> str | None:
-    """The checkpoint to resume from where verl's own choice is damaged, as by a full disk; None: verl's choice is whole.
+    """Return the checkpoint to resume from where verl's own choice is damaged, as by a full disk; None: verl's choice is whole.
 
     Raises:
         UserError: no checkpoint is whole.
@@ -85,7 +85,7 @@ def last_whole(folder: str) -> str | None:
 
 
 def describe(config: Objective) -> dict[str, Any]:
-    """An objective as JSON, to tell after a resume whether it was changed."""
+    """Return an objective as JSON, to tell after a resume whether it was changed."""
     values = config.model_dump(mode="json", exclude={"select"})
     values["select"] = None if config.select is None else getattr(config.select, "__qualname__", repr(config.select))
     return values

@@ -9,12 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet
 import verl
 from omegaconf import OmegaConf
 from packaging.version import Version
 
-from wm_plugin.data import parquet
-from wm_plugin.data.errors import RowError
 from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.hosting import hooks, optimizers
 from wm_plugin.hosting.config import check_tool_names
@@ -184,7 +183,7 @@ HOOKS = (
 
 
 def missing_hooks() -> list[str]:
-    """The hooks that the installed verl lacks or has changed, by name, with what moved."""
+    """Return the hooks that the installed verl lacks or has changed, by name, with what moved."""
     return hooks.missing_hooks(HOOKS)
 
 
@@ -203,9 +202,6 @@ def check_config(config: Any) -> WorldModelConfig:
 
     Args:
         config: the whole config of the run.
-
-    Raises:
-        UserError: one line with the reason and the way out.
     """
     wm = read_config(config)
     _check_optimizer(config.actor_rollout_ref.actor)
@@ -266,9 +262,6 @@ def check_model_folder(config: Any) -> None:
     """Refuse the folder of a model that is not there, which verl's workers would find out after minutes.
 
     On one machine only: of a cluster, another one may have it.
-
-    Raises:
-        UserError: one line with the setting and the way out.
     """
     ray_init = (config.get("ray_kwargs") or {}).get("ray_init") or {}
     if config.trainer.nnodes > 1 or ray_init.get("address") or os.environ.get("RAY_ADDRESS"):
@@ -285,7 +278,7 @@ def check_model_folder(config: Any) -> None:
 
 
 def silence(config: Any, wm: WorldModelConfig) -> str | None:
-    """What to warn of before the run because no token can count; None if some may.
+    """Return what to warn of before the run because no token can count; None if some may.
 
     Raises:
         UserError: the run is to stop.
@@ -314,7 +307,7 @@ def _loop_name(config: Any) -> str:
 
 
 def agent_loops(config: Any) -> dict[str, str] | None:
-    """The path of each agent loop by its name: verl's, ours and those of the user's file; None if that cannot be read here."""
+    """Return each agent loop's path by its name: verl's, ours and the user's; None if the user's file cannot be read here."""
     from verl.experimental.agent_loop.agent_loop import _agent_loop_registry
 
     loops = {known: str(entry["_target_"]) for known, entry in _agent_loop_registry.items()}
@@ -333,7 +326,7 @@ def in_place_of_verls(config: Any) -> dict[str, str]:
 
 
 def _foreign_loop(config: Any) -> str | None:
-    """Why the configured agent loop cannot say which tokens the environment wrote, and the way out; None if it may."""
+    """Return why the configured agent loop cannot say which tokens the environment wrote, and the way out; None if it may."""
     name, loops = _loop_name(config), agent_loops(config)
     if loops is None:
         return None
@@ -345,17 +338,13 @@ def _foreign_loop(config: Any) -> str | None:
 
 
 def _registers_elsewhere(config: Any) -> bool:
-    """Whether a module that only the workers import may register further agent loops."""
+    """Return whether a module that only the workers import may register further agent loops."""
     model, agent = config.actor_rollout_ref.model, config.actor_rollout_ref.rollout.agent
     return bool(agent.get("agent_loop_manager_class") or model.get("external_lib"))
 
 
 def _check_rows_loops(config: Any, wm: WorldModelConfig) -> None:
-    """Refuse rows whose `agent_name`, which wins over default_agent_loop, is a loop that is not there or calls no tools.
-
-    Raises:
-        UserError: one line with the reason and the way out.
-    """
+    """Refuse rows whose `agent_name`, which wins over default_agent_loop, is a loop that is not there or calls no tools."""
     loops = agent_loops(config)
     if loops is None:
         return
@@ -376,7 +365,7 @@ def _check_rows_loops(config: Any, wm: WorldModelConfig) -> None:
 
 
 def _load_yaml(path: str) -> list[Any] | None:
-    """A file of verl's that lists loops; None if it cannot be read here, which verl says later."""
+    """Return a file of verl's that lists loops; None if it cannot be read here, which verl says later."""
     from verl.utils.import_utils import resolve_config_path
 
     try:
@@ -386,7 +375,7 @@ def _load_yaml(path: str) -> list[Any] | None:
 
 
 def _declared_tools(config: Any, wm: WorldModelConfig) -> set[str] | None:
-    """The names of the tools that the policy may call; None if they are only known where rollouts are made."""
+    """Return the names of the tools that the policy may call; None if they are only known where rollouts are made."""
     from verl.tools.function_tool import load_function_tools_from_path
     from verl.utils.import_utils import resolve_config_path
 
@@ -408,11 +397,7 @@ def _declared_tools(config: Any, wm: WorldModelConfig) -> set[str] | None:
 
 
 def _check_rewards(config: Any, wm: WorldModelConfig) -> None:
-    """Refuse environments without `get_reward` where nothing else gives a reward.
-
-    Raises:
-        UserError: one line with the reason and the way out.
-    """
+    """Refuse environments without `get_reward` where nothing else gives a reward."""
     without = [cls.__name__ for cls in wm.classes().values() if not hasattr(cls, "get_reward")]
     if not without:
         return
@@ -439,7 +424,7 @@ def _check_rewards(config: Any, wm: WorldModelConfig) -> None:
 
 
 def _is_verls(manager: Any) -> bool:
-    """Whether a reward manager is one of verl's, which ask a function by the rows' `data_source`."""
+    """Return whether a reward manager is one of verl's, which ask a function by the rows' `data_source`."""
     from verl.experimental.reward_loop.reward_manager import get_reward_manager_cls
 
     try:
@@ -449,7 +434,7 @@ def _is_verls(manager: Any) -> bool:
 
 
 def _column(config: Any, field: str, name: str) -> Iterator[str | None]:
-    """The values of a column of texts in the files of `data` as far as they lie here; None for rows or files without it.
+    """Yield the values of a column of texts in the files of `data` as far as they lie here; None for rows or files without it.
 
     Of a file of JSON lines the first row is read.
     """
@@ -462,7 +447,8 @@ def _column(config: Any, field: str, name: str) -> Iterator[str | None]:
         path = Path(file).expanduser()
         try:
             if path.suffix == ".parquet":
-                yield from _values(path, name)
+                for value in pyarrow.parquet.read_table(path, columns=[name])[name].unique().to_pylist():
+                    yield None if value is None else str(value)
             else:
                 with path.open(encoding="utf-8") as lines:
                     yield loads(lines.readline()).get(name)
@@ -470,24 +456,8 @@ def _column(config: Any, field: str, name: str) -> Iterator[str | None]:
             yield None
 
 
-def _values(path: Path, name: str) -> Iterator[str | None]:
-    """The values of a column of texts, each once.
-
-    Raises:
-        ValueError: the file cannot be read, or from one of its rows on.
-    """
-    values: set[str | None] = set()
-    for row in parquet.rows(path, [name]):
-        if isinstance(row, RowError):
-            raise row
-        value = None if row.get(name) is None else str(row[name])
-        if value not in values:
-            values.add(value)
-            yield value
-
-
 def _verl_scores(source: str | None) -> bool:
-    """Whether verl's own reward function knows a `data_source`."""
+    """Return whether verl's own reward function knows a `data_source`."""
     from verl.utils.reward_score import default_compute_score
 
     try:
@@ -514,11 +484,7 @@ def check_filters(config: Any, sampler: Any) -> None:
 
 
 def _check_optimizer(actor: Any) -> None:
-    """Refuse Muon where a worker would stop, with Ray running.
-
-    Raises:
-        UserError: torch has none, or the engine keeps no matrices.
-    """
+    """Refuse Muon where a worker would stop, with Ray running."""
     optim = actor.get("optim") or {}
     name = optim.get("optimizer")
     if name == "Muon":
@@ -538,7 +504,7 @@ def _check_optimizer(actor: Any) -> None:
 
 
 def refusal(config: Any, wm: WorldModelConfig) -> str | None:
-    """Why the term could not be exact in this run, and the way out; None if it is."""
+    """Return why the term could not be exact in this run, and the way out; None if it is."""
     mode = config.trainer.v1.trainer_mode
     rollout, actor = config.actor_rollout_ref.rollout, config.actor_rollout_ref.actor
     if problem := SUPPORTED.problem(verl.__version__):
@@ -592,9 +558,6 @@ def check_tokenizer(
 
     `reminder` is what follows them in the protocol of tags. `model_type` is that of the model's config.json, by which verl
     chooses how turns are joined. `parallel`: whether several calls of a turn are run.
-
-    Raises:
-        UserError: one line with the reason and the way out.
     """
     from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token_builder
 

@@ -168,7 +168,7 @@ class WorldModelTrainerMixin(_Host):
         for role, remote in self.role_worker_mapping.items():
             worker = remote.__ray_metadata__.modified_class
             if issubclass(worker, WorldModelActorRolloutRefWorker) or not issubclass(worker, ActorRolloutRefWorker):
-                continue  # a subclass of ours, or the critic
+                continue  # a subclass of our worker, or the critic
             if worker.__name__ not in WORKERS:
                 raise UserError(
                     f"the actor's worker is {worker.__name__}; make it a subclass of "
@@ -288,11 +288,7 @@ class WorldModelTrainerMixin(_Host):
         self._wm_replaced = self._wm_failed = 0
 
     def _check_lost(self, lost: int) -> float:
-        """Return the share of this step's trajectories that failed.
-
-        Raises:
-            RuntimeError: it is larger than the run allows.
-        """
+        """Return the share of this step's trajectories that failed."""
         trajectories = self._wm_expected + self._wm_replaced
         share = lost / trajectories
         if not lost:
@@ -344,11 +340,7 @@ class WorldModelTrainerMixin(_Host):
             self._wm_episodes = []
 
     def _check_worlds(self, episodes: Sequence[Mapping[str, float]]) -> None:
-        """Check that not too many episodes lost their world, and that simulated ones were simulated.
-
-        Raises:
-            RuntimeError: a larger share lost it than the run allows, or an episode that should be simulated was not.
-        """
+        """Check that not too many episodes lost their world, and that simulated ones were simulated."""
         if self._wm.simulates_all and any("simulation/requests" not in episode for episode in episodes):
             raise RuntimeError(
                 f"wm: episodes of a step were not simulated, though wm.simulation is set: the column {TRAINING} did not "
@@ -421,11 +413,7 @@ class WorldModelTrainerMixin(_Host):
             yield one, spans
 
     def _origins(self, row: "Row") -> list[Origin]:
-        """Return a response's environment spans and what is known of each, from our agent loop or a user's own.
-
-        Raises:
-            UserError: the loop could not find them, or does not report them.
-        """
+        """Return a response's environment spans and what is known of each, from our agent loop or a user's own."""
         if row.extra.get(ERROR):
             raise UserError(row.extra[ERROR])
         if ORIGINS in row.extra:
@@ -645,11 +633,7 @@ class WorldModelTrainerMixin(_Host):
             logger.warning("the config is not the checkpoint's: %s", ", ".join(changed))
 
     def _check_restored(self, folder: str) -> None:
-        """Refuse rollouts of a run without the term, which an asynchronous mode's checkpoint keeps until they are trained on.
-
-        Raises:
-            UserError: there are some, and nothing says which of their tokens are the environment's.
-        """
+        """Refuse rollouts of a run without the term, which an asynchronous mode's checkpoint keeps until they are trained on."""
         if self.trainer_mode == "sync" or not (self._wm_on and self._wm.objectives.active):
             return
         items = tq.kv_list("train").get("train", {})
@@ -747,16 +731,13 @@ def _read_rows(data: Any, tags: Sequence[Mapping[str, Any]], rewards: Sequence[f
 
 
 def _last_update(trainer: Any) -> bool:
-    """Whether a trainer is at the last update of a step, of which `separate_async` has several."""
+    """Return whether a trainer is at the last update of a step, of which `separate_async` has several."""
     return bool(trainer.local_trigger_step + 1 == trainer.parameter_sync_step)
 
 
 def _check_rows(wm: WorldModelConfig, dataset: Any, files: str) -> None:
     """Refuse rows with which their world cannot begin, before a rollout fails on one. Of a single world's rows only the first is
     read, since all have its columns.
-
-    Raises:
-        UserError: a row has a column too few or too many; the message names both.
     """
     if not len(dataset):
         return
@@ -782,11 +763,7 @@ def _check_rows(wm: WorldModelConfig, dataset: Any, files: str) -> None:
 
 
 def _check_sets(names: Iterable[str], dataset: Any) -> None:
-    """Refuse names of evaluation sets that no row of the validation files has.
-
-    Raises:
-        UserError: there is one; the message names it.
-    """
+    """Refuse names of evaluation sets that no row of the validation files has."""
     rows: Any = getattr(dataset, "dataframe", None)  # a user's own class may lack it
     if "data_source" not in getattr(rows, "column_names", ()):
         return

@@ -1,22 +1,7 @@
 """A simulated environment without a class: its tools and its first observation stand in a file, and a world model answers.
 
-The path of a file (.yaml, .yml or .json) takes the place of an environment's name, beside `simulation`:
-
-    summary: The order desk of a bookshop.
-    instruction: You work at the desk of a bookshop. Do what the customer asks for.
-    tools:                                       # as in an OpenAI request, or its `function` alone
-      - name: find_order
-        description: Find an order.
-        parameters:
-          type: object
-          properties: {order: {type: integer, description: The order's number.}}
-          required: [order]
-    initial_state: The desk is open.             # what the agent sees first
-    world_context: Order 5 holds two books.      # optional: what only the world model is told
-    observer: tool                               # who answers, as of a class: tool, user or environment
-    tasks:                                       # optional: scenarios; these may have states of their own
-      - query: Refund order 5.
-        rubric: [Order 5 is refunded once.]
+The path of a file (.yaml, .yml or .json) takes the place of an environment's name, beside `simulation`; docs/agentworld.md has an
+example.
 
 Hosts make schemas of Python functions, so functions are made of the file's schemas. A schema that hosts would make otherwise is
 refused.
@@ -117,22 +102,20 @@ def _read(path: str) -> _File:
 
 def _tool(schema: Any, where: str) -> Callable[..., str]:
     """Make a tool with this schema, which a world model answers."""
-    schema = schema.get("function", schema) if isinstance(schema, Mapping) else {}
-    schema = schema if isinstance(schema, Mapping) else {}
-    name, description, parameters = (schema.get(key) for key in ("name", "description", "parameters"))
+    schema = _field(schema, "function", schema)
+    name, description = _field(schema, "name"), _field(schema, "description")
     if not isinstance(name, str) or not name.replace("-", "_").isidentifier() or name[0] == "_" or name in _TAKEN:
         raise UserError(
             f"{where}: name is {shown(name)}; write letters, digits and underscores, and none of {', '.join(_TAKEN)}"
         )
-    where = f"{where} ({name})"
-    parameters = {} if parameters is None else parameters
-    properties = parameters.get("properties", {}) if isinstance(parameters, Mapping) else None
-    required = parameters.get("required", []) if isinstance(parameters, Mapping) else None
-    if not isinstance(properties, Mapping) or not isinstance(required, list):
+    where, parameters = f"{where} ({name})", _field(schema, "parameters", {})
+    properties, required = _field(parameters, "properties", {}), _field(parameters, "required", [])
+    if not all(isinstance(one, Mapping) for one in (parameters, properties)) or not isinstance(required, list):
         raise UserError(
             f"{where}: parameters is {shown(parameters)}; write {{type: object, properties: {{...}}, required: [...]}}"
         )
-    for owner, value in ((name, description), *((one, _field(it, "description")) for one, it in properties.items())):
+    told = {one: _field(it, "description") for one, it in properties.items()}
+    for owner, value in {name: description, **told}.items():
         if not isinstance(value, str) or not value.strip():
             raise UserError(f"{where}: description of {shown(owner)} is {shown(value)}; write a text")
     arguments = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
@@ -147,14 +130,15 @@ def _tool(schema: Any, where: str) -> Callable[..., str]:
 
     tool.__name__, tool.__signature__ = name, inspect.Signature(arguments)  # type: ignore[attr-defined]
     tool.__annotations__ = {one.name: one.annotation for one in arguments[1:]}
-    lines = [f"    {one}: {_field(it, 'description')}" for one, it in properties.items()]
+    lines = [f"    {one}: {text}" for one, text in told.items()]
     tool.__doc__ = "\n".join([str(description), *(["", "Args:"] if lines else []), *lines])
-    _check(tool, {"name": name, "description": description, "properties": properties, "required": required}, where)
+    _check(tool, str(description), properties, required, where)
     return tool
 
 
-def _field(schema: Any, name: str) -> Any:
-    return schema.get(name) if isinstance(schema, Mapping) else None
+def _field(schema: Any, name: str, default: Any = None) -> Any:
+    value = schema.get(name) if isinstance(schema, Mapping) else None
+    return default if value is None else value
 
 
 def _type(schema: Mapping[str, Any]) -> Any:
@@ -168,7 +152,9 @@ def _type(schema: Mapping[str, Any]) -> Any:
     return _TYPES.get(kind, str) if isinstance(kind, str) else str
 
 
-def _check(tool: Callable[..., str], given: Mapping[str, Any], where: str) -> None:
+def _check(
+    tool: Callable[..., str], description: str, properties: Mapping[str, Any], required: list[Any], where: str
+) -> None:
     """Refuse a schema that hosts would make otherwise."""
     try:
         made = tool_schema(tool)["function"]
@@ -176,11 +162,11 @@ def _check(tool: Callable[..., str], given: Mapping[str, Any], where: str) -> No
         raise UserError(f"{where}: {' '.join(str(error).split())[:200]}") from None
     parameters = made["parameters"]
     pairs: list[tuple[str, Any, Any]] = []
-    for one, it in given["properties"].items():
+    for one, it in properties.items():
         as_told = parameters["properties"].get(one, {})
         pairs += [(f"{key} of parameter {one}", it.get(key), as_told.get(key)) for key in {**it, **as_told}]
-    pairs.append(("required", sorted(map(str, given["required"])), sorted(parameters.get("required", []))))
-    pairs.append(("description", " ".join(given["description"].split()), " ".join(made["description"].split())))
+    pairs.append(("required", sorted(map(str, required)), sorted(parameters.get("required", []))))
+    pairs.append(("description", " ".join(description.split()), " ".join(made["description"].split())))
     for what, wanted, told in pairs:
         if wanted != told:
             raise UserError(

@@ -20,7 +20,7 @@ from wm_plugin.runtime import secrets
 from wm_plugin.untrusted import loads, number
 from wm_plugin.worlds.kit.counted import CountedEnvironment
 from wm_plugin.worlds.kit.customer import NAMELESS, key_variable
-from wm_plugin.worlds.kit.protocol import Chooser, ToolCall
+from wm_plugin.worlds.kit.protocol import Chooser, ToolCall, script
 from wm_plugin.worlds.kit.rows import Rows, check_count, draws, row_texts, rows_of, turn_limit, unknown
 from wm_plugin.worlds.specs import SPECS, described_as
 
@@ -204,17 +204,14 @@ def dataset_rows(
 def expert() -> Chooser:
     """Return a policy that takes the task's reference actions, then tells the customer what they have to know."""
 
-    def choose(environment: Tau2Environment) -> ToolCall | None:
+    def calls(environment: Tau2Environment) -> list[ToolCall]:
         criteria = environment._task.evaluation_criteria
-        actions = [action for action in criteria.actions or [] if action.requestor == "assistant"] if criteria else []
-        if environment.turns < len(actions):
-            action = actions[environment.turns]
-            return "call_tool", {"name": action.name, "arguments": json.dumps(action.arguments)}
-        if environment.turns == len(actions) and criteria and criteria.communicate_info:
-            return "message_user", {"text": " ".join(criteria.communicate_info)}
-        return "finish", {}
+        made = [_call(action) for action in _actions(environment) if action.requestor == "assistant"]
+        if criteria and criteria.communicate_info:
+            made.append(("message_user", {"text": " ".join(criteria.communicate_info)}))
+        return [*made, ("finish", {})]
 
-    return choose
+    return script(calls)
 
 
 def wanderer(rng: random.Random) -> Chooser:
@@ -224,14 +221,21 @@ def wanderer(rng: random.Random) -> Chooser:
         if rng.random() < 0.5 or not environment._tools:
             text = rng.choice(["How can I help you?", "Could you tell me more?", "It is done."])
             return "message_user", {"text": text}
-        criteria = environment._task.evaluation_criteria
-        actions = list(criteria.actions or []) if criteria else []
+        actions = _actions(environment)
         if actions and rng.random() < 0.5:
-            action = rng.choice(actions)
-            return "call_tool", {"name": action.name, "arguments": json.dumps(action.arguments)}
+            return _call(rng.choice(actions))
         return "call_tool", {"name": rng.choice(sorted(environment._tools)), "arguments": "{}"}
 
     return choose
+
+
+def _actions(environment: Tau2Environment) -> list[Any]:
+    criteria = environment._task.evaluation_criteria
+    return list(criteria.actions or []) if criteria else []
+
+
+def _call(action: Any) -> ToolCall:
+    return "call_tool", {"name": action.name, "arguments": json.dumps(action.arguments)}
 
 
 def _library() -> tuple[Any, Any]:

@@ -69,8 +69,7 @@ class World:
 
     @property
     def irreversible(self) -> tuple[str, ...]:
-        """The tools whose effect nothing takes back."""
-        return tuple(getattr(self.environment, "irreversible", ()))
+        return self.spec.irreversible
 
     @property
     def observers(self) -> dict[str, Kind]:

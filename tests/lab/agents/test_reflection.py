@@ -6,7 +6,6 @@ from collections import Counter
 
 import pytest
 
-from support.predictions import chat_server
 from wm_plugin.lab.agents.reflection import INSTRUCTION, asking, question, reflection
 from wm_plugin.worlds import grid
 from wm_plugin.worlds.agents import play
@@ -105,21 +104,3 @@ def test_a_predictor_can_be_asked():
             return [["a"] if n % 2 else [] for n, _ in enumerate(conversations)]
 
     assert asking(Half(), seed=7)([[], [], []]) == [None, "a", None]
-
-
-def test_thoughts_from_a_server(expert):
-    pytest.importorskip("aiohttp")
-    from wm_plugin.client.predict import ServerPredictor
-    from wm_plugin.client.server import Server
-
-    def answer(body, _):
-        chosen = json.loads(body["messages"][1]["content"])["chosen"]["action"]["calls"][0]["arguments"]["direction"]
-        return 200, {"choices": [{"message": {"role": "assistant", "content": f"I go {chosen}."}}]}
-
-    with chat_server(answer) as server:
-        predictor = ServerPredictor(Server(server.url, "model", temperature=1.0))
-        samples, counts = run([expert], asking(predictor))
-    assert counts == {"samples": len(expert.turns)}
-    assert [sample.messages[-1]["reasoning_content"] for sample in samples] == [
-        f"I go {turn.action.calls[0].arguments['direction']}." for turn in expert.turns
-    ]

@@ -252,14 +252,6 @@ def test_a_model_in_this_process_is_named_by_its_weights(tmp_path):
         assert not server.bodies
 
 
-def test_bad_settings_are_one_line(tmp_path):
-    with Servers() as servers:
-        with pytest.raises(UserError, match="keep is 'some'"):
-            servers.run(tmp_path, keep="some")
-        with pytest.raises(UserError, match="count is 0; write a number >= 1"):
-            servers.run(tmp_path, count=0)
-
-
 def test_a_wanderers_proposals_depend_on_the_state_alone():
     played = [play(GRID.make(), row, scripted(GRID.expert()), max_turns=6) for row in ROWS[:3]]
     proposals = RandomProposals(GRID, seed=1)

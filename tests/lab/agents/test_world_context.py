@@ -101,5 +101,5 @@ def test_samples_with_and_without(rollouts, tmp_path, host, kind, flags, shown) 
 
 @pytest.mark.host
 def test_what_the_agent_saw_has_none(rollouts) -> None:
-    with pytest.raises(UserError, match="imitation is what the agent saw, which has no world context"):
+    with pytest.raises(UserError, match="imitation has no option world_context"):
         list(samples(rollouts, "imitation", world_context=False))

@@ -1,5 +1,4 @@
 import math
-import random
 
 import pytest
 
@@ -78,15 +77,6 @@ def test_quantiles_of_student():
     assert [round(student(freedom), 3) for freedom in (1, 10, 11, 20, 30, 120)] == [
         12.706, 2.228, 2.201, 2.086, 2.042, 1.980,
     ]  # fmt: skip
-
-
-def test_the_interval_covers_the_mean_in_95_percent_of_draws():
-    draw = random.Random(0)
-    covered = 0
-    for _ in range(2000):
-        _, (low, high) = spread([draw.gauss(1, 2) for _ in range(4)])
-        covered += low <= 1 <= high
-    assert 0.935 < covered / 2000 < 0.965
 
 
 def test_a_line_is_the_mean_at_the_steps_that_all_runs_have():

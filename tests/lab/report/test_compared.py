@@ -169,7 +169,6 @@ def test_a_terminal_says_over_how_many_seeds_if_not_all():
 @pytest.mark.parametrize(
     ("value", "signed", "text"),
     [
-        (0.5, False, "0.500"),
         (0.5, True, "+0.500"),
         (-12.345, True, "-12.35"),
         (1234.5, False, "1,234.5"),

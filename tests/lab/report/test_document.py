@@ -64,24 +64,6 @@ def test_self_contained_and_escaped(text: str) -> None:
         assert f"{part} {shown}" in page.text, part
 
 
-def test_the_sentence_comes_first_then_the_picture_then_how_to_read() -> None:
-    document = render(report())
-    places = [
-        document.index(mark)
-        for mark in (
-            "headline ok",
-            "picture ok",
-            "How to read",
-            "reading ok",
-            "score ok",
-            "card ok",
-            "curve ok",
-            "note ok",
-        )
-    ]
-    assert places == sorted(places)
-
-
 def test_a_cell_has_small_print_and_a_label() -> None:
     page = Page(render(Report("t", measured=Table(["", "long"], [["x", "1\nsmall\nprint"]]))), "t")
     assert page.cells == ["x", "1small\nprint"]

@@ -143,11 +143,3 @@ def test_the_arms_of_the_demo_are_runs(tmp_path):
     for run in runs:
         assert values(run) == {"eval/reward": {2: 1.0}, "loss": {1: 0.5, 2: 0.25}}
         assert (run.last_step, run.titled) == (2, True)
-
-
-def test_lines_that_are_no_metrics_are_one_note(tmp_path):
-    path = tmp_path / "run.jsonl"
-    path.write_text('{"step":1,"data":{"a":1}}\n' + "1\n" * 50)
-    (run,) = read(path)
-    assert len(run.notes) == 1
-    assert "the first is row 1" in run.notes[0]

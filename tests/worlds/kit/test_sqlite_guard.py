@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.cases import CASES
 from support.examples import examples
 from wm_plugin.errors import UserError
 from wm_plugin.worlds.kit import sqlite_guard
@@ -54,16 +55,7 @@ def test_no_single_step_takes_long(database: sqlite3.Connection, query: str) -> 
     assert len(texts) == 1
 
 
-PLACES = [
-    "CREATE TABLE t (a, b DEFAULT (printf('%.2147483646c', 'x')))",
-    "CREATE TABLE t (a, b AS (printf('%.2147483646c', 'x')))",
-    "CREATE TABLE t (a, CHECK (printf('%.2147483646c', 'x') IS NULL))",
-    "CREATE TRIGGER t AFTER UPDATE ON products BEGIN SELECT printf('%.2147483646c', 'x'); END",
-    "CREATE INDEX t ON products (printf('%.2147483646c', 'x'))",
-]
-
-
-@pytest.mark.parametrize("statement", PLACES)
+@pytest.mark.parametrize("statement", CASES["repeats_in_schemas"])
 def test_nor_one_in_a_schema(database: sqlite3.Connection, statement: str) -> None:
     start = time.thread_time()
     for query in (statement, "INSERT INTO t (a) VALUES (1)", "SELECT * FROM t", "UPDATE products SET stock = 1"):

@@ -3,11 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 from wm_plugin.cli.numbers import NotNegative
-from wm_plugin.cli.output import prints
+from wm_plugin.cli.output import prints, table
 from wm_plugin.cli.support import progress, token_counter
 from wm_plugin.data.outputs import check_apart, check_out
 from wm_plugin.data.summary import Summary, scores_beside, summarize
@@ -16,28 +13,27 @@ from wm_plugin.errors import UserError
 
 
 def show(result: dict[str, Any]) -> None:
-    console = Console(highlight=False, markup=False)
     columns = {name: dict(rows(figures)) for name, figures in result["datasets"].items()}
-    table = Table("", *columns)
-    for label in dict.fromkeys(label for lines in columns.values() for label in lines):
-        table.add_row(label, *(lines.get(label, "-") for lines in columns.values()))
-    console.print(table)
+    labels = dict.fromkeys(label for lines in columns.values() for label in lines)
+    table([{"": label, **{name: lines.get(label, "-") for name, lines in columns.items()}} for label in labels])
     for name, figures in result["datasets"].items():
-        tools = Table("tool, or (kind)", "observations", "errors", "empty", figures["unit"], title=name)
-        for tool, counts in figures["tools"].items():
-            tools.add_row(
-                tool,
-                f"{counts['observations']:,}",
-                share(counts["error_share"]),
-                share(counts["empty_share"]),
-                f"{counts['length']['median']:,.0f} (max {counts['length']['max']:,.0f})",
-            )
-        console.print(tools)
+        tools = [
+            {
+                "tool, or (kind)": tool,
+                "observations": f"{counts['observations']:,}",
+                "errors": share(counts["error_share"]),
+                "empty": share(counts["empty_share"]),
+                figures["unit"]: f"{counts['length']['median']:,.0f} (max {counts['length']['max']:,.0f})",
+            }
+            for tool, counts in figures["tools"].items()
+        ]
+        if tools:
+            table(tools, f"\n{name}")
         whole = figures["transitions"]
         shares = [f"{kind} {share(value, whole)}" for kind, value in figures["categories"].items() if value]
-        console.print(f"turn information: {', '.join(shares) or 'no transition'}")
+        print(f"turn information: {', '.join(shares) or 'no transition'}")
     if "html" in result:
-        console.print(f"page: {result['html']}")
+        print(f"page: {result['html']}")
 
 
 @prints(show)

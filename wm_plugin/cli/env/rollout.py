@@ -18,17 +18,12 @@ from wm_plugin.worlds.wrappers.verify_config import VerifyConfig
 
 
 def show(result: dict[str, Any]) -> None:
-    shares = [
-        f"{result[f'{name}_share']:.1%} {name}"
-        for name in ("effective", "invalid")
-        if result[f"{name}_share"] is not None
-    ]
-    parts = [
-        "no success (the class has none)" if result["success"] is None else f"success {result['success']:.1%}",
-        f"{result['turns']:.1f} turns",
-    ]
+    shares = {name: result[f"{name}_share"] for name in ("effective", "invalid")}
+    told = ", ".join(f"{value:.1%} {name}" for name, value in shares.items() if value is not None)
+    parts = ["no success (the class has none)" if result["success"] is None else f"success {result['success']:.1%}"]
+    parts.append(f"{result['turns']:.1f} turns")
     if result["actions"] is not None:
-        parts.append(f"{result['actions']:.1f} actions" + (f" ({', '.join(shares)})" if shares else ""))
+        parts.append(f"{result['actions']:.1f} actions" + (f" ({told})" if told else ""))
     several = result["episodes"] + result["failed"] > result["tasks"]
     tasks = f" ({result['tasks']} tasks)" if several else ""
     print(f"{result['out']}: {result['episodes']} episodes of {result['environment']}{tasks}; {', '.join(parts)}")

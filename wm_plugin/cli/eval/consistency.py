@@ -79,11 +79,7 @@ class Agents(Options):
     host: AgentHost = "trl"
 
     def make(self, world: World, model: ModelFlags, tasks: Tasks, path: Path | None) -> list[Agent]:
-        """The agents, which are asked as the world model is.
-
-        Raises:
-            UserError: one is no agent, two have the same name, or a URL has no model.
-        """
+        """The agents, which are asked as the world model is."""
         urls = sum(map(is_url, self.agent))
         if urls != len(self.agent_model):
             raise UserError(

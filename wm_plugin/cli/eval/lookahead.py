@@ -195,11 +195,7 @@ def _named(played: "Played") -> Any:
 
 
 def _arms(named: str | None, policy: Policy, oracle: bool) -> tuple[str, ...]:
-    """The arms that are asked for, in order.
-
-    Raises:
-        UserError: there is no such arm, or none of them looks ahead.
-    """
+    """The arms that are asked for, in order."""
     from wm_plugin.lab.evaluation.lookahead import AHEAD, ARMS, BEST, ORACLE
 
     known = [arm for arm in ARMS if arm != ORACLE]
@@ -214,11 +210,7 @@ def _arms(named: str | None, policy: Policy, oracle: bool) -> tuple[str, ...]:
 
 
 def _config(name: str, policy: Policy, ahead: Ahead, marks: Marks, world_model: str) -> LookAheadConfig:
-    """The config that the flags describe.
-
-    Raises:
-        UserError: a text is missing by which an outcome would be told.
-    """
+    """The config that the flags describe."""
     own = {
         "temperature": policy.temperature,
         "max_new_tokens": policy.max_new_tokens,

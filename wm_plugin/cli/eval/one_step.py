@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from wm_plugin.cli import measures
-from wm_plugin.cli.flags import EmbeddingFlags, ModelFlags, StateFlags
+from wm_plugin.cli.flags import ModelFlags, StateFlags
 from wm_plugin.cli.numbers import Count
 from wm_plugin.cli.output import prints
 from wm_plugin.cli.support import progress, quiet
@@ -17,6 +17,7 @@ from wm_plugin.client.server import KINDS
 from wm_plugin.data.host_dumps import Lacking
 from wm_plugin.data.prompts import load
 from wm_plugin.data.readers import read
+from wm_plugin.data.scores import ScoringOptions
 from wm_plugin.data.transitions import holds_transitions
 from wm_plugin.errors import UserError
 
@@ -36,9 +37,8 @@ def one_step(
     chat_template: str | None = None,
     demonstrations: str | None = None,
     shots: Count | None = None,
-    embeddings: EmbeddingFlags = EmbeddingFlags(),
+    scoring: ScoringOptions = ScoringOptions(),
     limit: Count | None = None,
-    seed: int = 0,
     out: measures.Out = None,
 ) -> dict[str, Any]:
     """How well a world model writes the next observation.
@@ -63,7 +63,6 @@ def one_step(
         demonstrations: Few-shot: trajectories of training to draw from.
         shots: How many of them are shown (default: 3).
         limit: The first N trajectories.
-        seed: Seed of the prompts' variants, as in wm data build, and of draws.
     """
     from wm_plugin.lab.evaluation.cases import Demonstrations, items_in, kind_of
     from wm_plugin.lab.evaluation.fidelity import NAME, Cosines, fidelity
@@ -83,7 +82,7 @@ def one_step(
         if chat_template:
             raise UserError(f"--chat-template is for --as {POLICY}; a world model is asked by its tokenizer's own")
     model.check()
-    if embeddings.embedding_server and not embeddings.embedding_model:
+    if scoring.embedding_server and not scoring.embedding_model:
         raise UserError("--embedding-server needs --embedding-model: the name under which it has the model")
     lacking = Lacking()
     if family is None:
@@ -102,7 +101,7 @@ def one_step(
         shown = None
         if demonstrations:
             drawn_from = progress(read(demonstrations), "trajectories to draw from")
-            shown = Demonstrations(drawn_from, shots or _SHOTS, seed=seed, source=demonstrations)
+            shown = Demonstrations(drawn_from, shots or _SHOTS, seed=scoring.seed, source=demonstrations)
         own: dict[str, Any] = {"kind": kind, "world_context": state.shown(), "contexts": state.contexts()}
         loaded, cases = load(family), items_in(source, kind)
 
@@ -112,14 +111,14 @@ def one_step(
 
     folder = measures.open_folder(out, NAME, model.name, source)
     embedding = None
-    if embeddings.embedding_model:
-        reward = EmbeddingReward(embeddings.embedding_model, base_url=embeddings.embedding_server)
-        embedding = Cosines(reward, embeddings.embedding_model)
+    if scoring.embedding_model:
+        reward = EmbeddingReward(scoring.embedding_model, base_url=scoring.embedding_server)
+        embedding = Cosines(reward, scoring.embedding_model)
     result = measured(
         folder and folder / measures.ANSWERS,
         embedding=embedding,
         limit=limit,
-        seed=seed,
+        seed=scoring.seed,
         subject=model.name,
         data=source,
         folder=folder,

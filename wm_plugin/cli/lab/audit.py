@@ -3,52 +3,46 @@
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Column, Table
-
 from wm_plugin.cli.numbers import Count
-from wm_plugin.cli.output import prints
+from wm_plugin.cli.output import prints, table
 from wm_plugin.cli.support import quiet, search_here
 from wm_plugin.data.outputs import check_apart, check_out, files_in, write_text
+from wm_plugin.data.scores import read_arguments
 from wm_plugin.data.transitions import transitions_in
 from wm_plugin.errors import UserError
 from wm_plugin.lab.evaluation import audit as audits
 from wm_plugin.rewards.make import make
-from wm_plugin.untrusted import loads
-
-_WIDEST = 24  # characters of a name in the terminal: your own attacks may have long ones
 
 
 def show(result: dict[str, Any]) -> None:
-    """Print the result of `run`: tables, what their cells mean, and the verdict last, where it is read."""
-    console = Console(highlight=False, markup=False)
-    title = f"{result['reward']} on {result['pairs']} transitions"
-    names = [Column(name, no_wrap=True, overflow="ellipsis", max_width=_WIDEST) for name in ("group", "attack")]
-    table = Table(*names, "above wrong", "above right", "mean score", "pays", title=title)
-    for row in result["attacks"]:
-        above = "–" if row["above_wrong"] is None else f"{row['above_wrong']:.0%}"
-        pays = "yes" if row["name"] in result["pays"] else ""
-        table.add_row(row["group"], row["name"], above, f"{row['above_right']:.0%}", f"{row['score']:.3g}", pays)
-    console.print(table)
-    console.print(audits.CELLS)
-    spots = result["blind_spots"]
-    has_distances = any(row["distances"] for row in spots["changes"])
-    columns = ("one thing changed", "is", "tried", "paid in full", *(["distance"] if has_distances else []))
-    table = Table(*columns, title="blind spots")
-    for row in spots["changes"]:
-        cells = [row["says"], "wrong" if row["wrong"] else "right", str(row["cases"])]
-        cells.append(f"{row['paid']:.0%}" if row["cases"] else "")
-        if has_distances:
-            low, middle, high = row["distances"] or (None, None, None)
-            cells.append("" if middle is None else f"{middle:.2f} ({low:.2f} to {high:.2f})")
-        table.add_row(*cells)
-    console.print()
-    console.print(table)
+    """Print tables, what their cells mean, and the verdict last, where it is read."""
+    rows = [
+        {
+            "group": row["group"],
+            "attack": row["name"],
+            "above wrong": "–" if row["above_wrong"] is None else f"{row['above_wrong']:.0%}",
+            "above right": f"{row['above_right']:.0%}",
+            "mean score": f"{row['score']:.3g}",
+            "pays": "yes" if row["name"] in result["pays"] else "",
+        }
+        for row in result["attacks"]
+    ]
+    table(rows, f"{result['reward']} on {result['pairs']} transitions")
+    print(audits.CELLS, end="\n\n")
+    changes = [
+        {
+            "one thing changed": row["says"],
+            "is": "wrong" if row["wrong"] else "right",
+            "tried": row["cases"],
+            "paid in full": f"{row['paid']:.0%}" if row["cases"] else "",
+            "distance": "{1:.2f} ({0:.2f} to {2:.2f})".format(*row["distances"]) if row["distances"] else "",
+        }
+        for row in result["blind_spots"]["changes"]
+    ]
+    table(changes, "blind spots")
     for reason, count in result["left_out"].items():
-        console.print(f"left out: {count} ({reason})")
-    console.print()
-    for sentence in (result["verdict"], *spots["verdict"]):
-        console.print(sentence)
+        print(f"left out: {count} ({reason})")
+    print("", result["verdict"], *result["blind_spots"]["verdict"], sep="\n")
 
 
 @prints(show)
@@ -95,7 +89,7 @@ def audit(
     """
     from wm_plugin.lab.evaluation import blind_spots  # imports torch
 
-    kwargs = _arguments(reward_args)
+    kwargs = read_arguments(reward_args, "--reward-args")
     path = Path(out) if out else None
     if path:
         check_out(path, (".md",))
@@ -119,13 +113,3 @@ def audit(
         "blind_spots": spots.as_dict(),
         **({"out": out} if out else {}),
     }
-
-
-def _arguments(text: str) -> dict[str, Any]:
-    try:
-        value = loads(text, strict=True)
-    except ValueError as error:
-        raise UserError(f"--reward-args is no JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise UserError(f"--reward-args is {text:.100}; write an object of arguments by name")
-    return value

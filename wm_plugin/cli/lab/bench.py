@@ -116,10 +116,15 @@ def bench(
     def kept(name: str, asked: Any) -> Answers:
         return Answers(asked, folder and folder / f"{name}.jsonl")
 
-    judging = [
-        bench.Judge(label, server, kept(f"judge-{bench.file_name(label)}", ServerModel(server)))
-        for label, server in _servers(model, judges, judges.judge, "--judge")
-    ]
+    def servers(named: tuple[str, ...], flag: str) -> list[tuple[str, Any, Answers]]:
+        """Their names, and who answers."""
+        kind = flag.strip("-")
+        return [
+            (label, server, kept(f"{kind}-{bench.file_name(label)}", ServerModel(server)))
+            for label, server in _servers(model, judges, named, flag)
+        ]
+
+    judging = [bench.Judge(*one) for one in servers(judges.judge, "--judge")]
     seedless = model.replace(no_seed=model.no_seed or bool(judges.published))  # the published evaluator sends none
     world_model = None if outputs else kept("answers", seedless.asked())
     table = bench.Table()
@@ -130,24 +135,17 @@ def bench(
         made = bench.outputs(rows, answers)
         table = bench.evaluate(made, judging, published=evaluator, turing=turing, seed=seed)
     if rules.rules and world_model:
-        checkers = [
-            kept(f"check-{bench.file_name(label)}", ServerModel(server))
-            for label, server in _servers(model, judges, rules.check, "--check")
-        ]
+        checkers = [answers for _, _, answers in servers(rules.check, "--check")]
         sessions = checks.bench_sessions(rows)
         if not rows:
             sessions = checks.sessions(islice(read(source), limit), load(rules.prompts or _PROMPTS), seed=seed)
         checks.add_to(table, sessions, world_model, checkers, judging, source, seed)
-    settings: dict[str, Any] = {
-        "seed": seed,
-        "limit": limit,
-        "model": world_model.settings if world_model else {"predictions": Path(subject).name},
-        "judges": {judge.label: judge.answers.settings for judge in judging},
-        "prompts": "published" if judges.published else "ours",
-        "turing": judges.turing,
-        **({"turing_prompts": list(judges.turing_prompt)} if judges.turing_prompt else {}),
-        "rules": rules.rules,
-    }
+    settings: dict[str, Any] = {"seed": seed, "limit": limit}
+    settings["model"] = world_model.settings if world_model else {"predictions": Path(subject).name}
+    settings["judges"] = {judge.label: judge.answers.settings for judge in judging}
+    settings |= {"prompts": "published" if judges.published else "ours", "turing": judges.turing}
+    settings |= {"turing_prompts": list(judges.turing_prompt)} if judges.turing_prompt else {}
+    settings["rules"] = rules.rules
     failures = dict(sorted(table.failures.items()))
     result = Evaluation(bench.NAME, subject, source, settings, table.measures, failures, table.notes)
     if earlier:

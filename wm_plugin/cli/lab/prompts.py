@@ -19,14 +19,8 @@ def show(result: dict[str, Any]) -> None:
     if "lengths" not in result:
         output.table(result["variants"])
         return
-    output.table(
-        [
-            {"of a": f"{of}, {unit}", **values}
-            for unit, by_text in result["lengths"].items()
-            for of, values in by_text.items()
-            if values
-        ]
-    )
+    for unit, by_text in result["lengths"].items():
+        output.table([{"of a": f"{of}, {unit}", **values} for of, values in by_text.items() if values])
     output.show({name: result[name] for name in ("transitions", "rejected")})
 
 

@@ -39,20 +39,16 @@ def show(result: dict[str, Any]) -> None:
     stages = {style: stage for stage, styles in result["stages"].items() for style in styles}
     rows = []
     for style, number in {"start": None, **result["settings"]["chosen"]}.items():
-        test, gain = by_style[("test", style)], by_style.get(("gain", style), {})
+        test, gain = by_style["test", style], by_style.get(("gain", style), {})
         low, high = gain.get("low"), gain.get("high")
-        row = {
-            "style": style,
-            "stage": stages.get(style, "-"),
-            "round": number,
-            "search": by_style[("search", style)]["with_failed"],
+        row = {"style": style, "stage": stages.get(style, "-"), "round": number}
+        row |= {
+            "search": by_style["search", style]["with_failed"],
             "test": test["with_failed"],
             "gain": gain.get("value"),
-            "95%": "" if low is None else f"{low:+.3f} to {high:+.3f}",
-            "failed": test["failed"],
-            "refused": by_style.get(("refused", style), {}).get("value"),
         }
-        rows.append(row)
+        row |= {"95%": "" if low is None else f"{low:+.3f} to {high:+.3f}", "failed": test["failed"]}
+        rows.append(row | {"refused": by_style.get(("refused", style), {}).get("value")})
     table(rows)
     print("failed: rows of the test without a score, which count 0; refused: answers that were no templates")
     for note in result["notes"]:

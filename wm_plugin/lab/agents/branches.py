@@ -126,7 +126,7 @@ class ResultTexts:
 
     @cached_property
     def digest(self) -> str:
-        """A digest of the tokenizer's vocabulary and the template, which determine the prompts."""
+        """A digest of what determines the prompts: the tokenizer's vocabulary and the template."""
         words = sorted(self.chat.tokenizer.get_vocab().items())
         return hashlib.sha256(json.dumps([self.chat.template, words], default=str).encode()).hexdigest()[:16]
 

@@ -18,13 +18,13 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from wm_plugin.data.constructions import content_digest
 from wm_plugin.data.readers.base import Reject
 from wm_plugin.data.schema import Observation, Trajectory
 from wm_plugin.data.write import write
-from wm_plugin.errors import UserError, nearest, shown
+from wm_plugin.errors import UserError
 from wm_plugin.runtime.workers import Lost
 from wm_plugin.worlds.agents.collect import episodes
 from wm_plugin.worlds.agents.players import MAX_TURNS, Player, Row, Task, ThreadPlayer
@@ -32,13 +32,13 @@ from wm_plugin.worlds.agents.rollout import Host
 from wm_plugin.worlds.agents.scripted import scripted
 from wm_plugin.worlds.simulated_world import SimulatedWorld
 from wm_plugin.worlds.worlds import World
+from wm_plugin.worlds.wrappers.simulated_session import FIGURES
 from wm_plugin.worlds.wrappers.simulation_config import SimulationConfig
 from wm_plugin.worlds.wrappers.world_model_client import world_model
 
 Keep = Literal["success", "all"]
 _ADDRESS = ("model", "url", "api_key_env")  # where the model is; `origin` says which one it is
 _SPEED = ("concurrency", "timeout", "patience", "cache", "evaluation", "worlds")  # do not change answers
-_FIGURES = ("requests", "cached", "repairs", "tokens", "harmless")  # in `simulated`: `simulation/<name>`
 _BY_CHANCE = ("requests", "cached", "tokens")  # depend on earlier and simultaneous questions
 _FEW = 8  # fewer episodes than this may all be lost by chance
 
@@ -69,7 +69,7 @@ class Report:
             "turns": self.turns / self.kept if self.kept else None,
             "tasks": len(self.tasks),
             "left_out": dict(self.left_out.most_common()),
-            "world_model": {name: self.figures[name] for name in _FIGURES},
+            "world_model": {name: self.figures[name] for name in FIGURES},
         }
 
 
@@ -100,17 +100,13 @@ def synthesize(
     Raises:
         UserError: as `collect`; or the world model answered in no episode of a shard.
     """
-    if keep not in get_args(Keep):
-        raise UserError(f"keep is {shown(keep)}{nearest(keep, get_args(Keep))}")
-    if count < 1:
-        raise UserError(f"count is {count}; write a number >= 1")
     report, seen = Report(), set[bytes]()
     marked = Marked(player, world)
 
     def asked(result: Trajectory | Reject) -> None:
         report.played += 1
         if isinstance(result, Trajectory):
-            for name in _FIGURES:
+            for name in FIGURES:
                 report.figures[name] += int(result.metadata["figures"].get(f"simulation/{name}", 0))
 
     def kept(results: Iterator[Trajectory | Reject]) -> Iterator[Trajectory | Reject]:

@@ -11,11 +11,11 @@ from wm_plugin.client.answers import Model
 from wm_plugin.data.outputs import atomic, check_apart, check_derived, files_in
 from wm_plugin.data.predictions import Repeatable
 from wm_plugin.data.prompts import Prompts, load
-from wm_plugin.data.scores import NO_MODEL, real_valued, reward_arguments
+from wm_plugin.data.scores import NO_MODEL, ScoringOptions, real_valued, reward_arguments
 from wm_plugin.data.transitions import transitions_in
 from wm_plugin.errors import UserError
 from wm_plugin.lab.evaluation.proposals import load_styles
-from wm_plugin.options import Number, Options, Whole, option
+from wm_plugin.options import Number, Whole, option
 from wm_plugin.untrusted import loads
 
 if TYPE_CHECKING:
@@ -25,11 +25,11 @@ NAME = "search-prompts"
 _HEAD = "# Prompts of wm lab search-prompts. A copy of your own may be changed, this file not: sha256 "
 
 
-class SearchOptions(Options):
+class SearchOptions(ScoringOptions):
     """How prompts are searched."""
 
     prompts: str = option(
-        "rwml, word2world, a domain (mcp, search, ...), or your own file: its tag, fields and texts stay."
+        "rwml, word2world, a domain (mcp, search, ...), or your own file: its tag, fields and texts stay.", default=...
     )
     variant: str | None = option(
         "The variant of --prompts that the search starts from (default: the first one of RL).", default=None
@@ -47,11 +47,6 @@ class SearchOptions(Options):
     )
     reward: str = option("The score: rouge, word_f1, rubric, rwml, ..., or package.module:NAME.", default="rouge")
     reward_args: str = option("Its arguments as JSON, such as the server of a judge.", default="{}")
-    embedding_model: str | None = option("The embedding model of the rewards rwml and embedding.", default=None)
-    embedding_server: str | None = option(
-        "A server that has the embedding model (default: load it in this process).", default=None
-    )
-    seed: Whole = option("Seed of all draws.", default=0)
 
 
 def search_prompts(

@@ -32,16 +32,11 @@ class Outcome:
 
 @dataclass
 class Run:
-    """How to run the steps, and how they ended.
-
-    Attributes:
-        launcher: words before each command, such as `ray job submit --`.
-        jobs: steps at a time.
-    """
+    """How to run the steps, and how they ended."""
 
     records: Records
-    launcher: tuple[str, ...] = ()
-    jobs: int = 1
+    launcher: tuple[str, ...] = ()  # words before each command, such as `ray job submit --`
+    jobs: int = 1  # steps at a time
     say: Callable[[str], None] = print
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     lock: int = -1

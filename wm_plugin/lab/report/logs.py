@@ -4,8 +4,8 @@ What is no finite number is left out.
 """
 
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -202,8 +202,10 @@ def _of_project(path: Path, database: sqlite3.Connection) -> list[Run]:
     ):
         made = Run(str(name), f"{path}:{name}", sources=[str(path)], titled=True)
         run = runs.setdefault(str(run_key), made)
-        values = _object(text)
-        if values is None:
+        values = None
+        with suppress(ValueError):
+            values = loads(text) if isinstance(text, str | bytes) else None
+        if not isinstance(values, dict):
             run.note("rows that are no metrics are left out")
             continue
         own = values.get("train/global_step")  # transformers' callback counts by itself; trackio counts its calls
@@ -219,14 +221,6 @@ def _number_same_names(runs: Iterable[Run]) -> None:
         count[run.name] = count.get(run.name, 0) + 1
         if count[run.name] > 1:
             run.name, run.place = f"{run.name} ({count[run.name]})", f"{run.place} ({count[run.name]})"
-
-
-def _object(text: Any) -> Mapping[str, Any] | None:
-    try:
-        value = loads(text) if isinstance(text, str | bytes) else None
-    except ValueError:
-        return None
-    return value if isinstance(value, dict) else None
 
 
 def _plain(name: str) -> str:

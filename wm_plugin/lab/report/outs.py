@@ -11,11 +11,7 @@ _FORMS = (".html", ".csv", ".json")
 
 
 def files_of(names: Sequence[str]) -> tuple[list[Path], Path | None]:
-    """The files to write, and the folder that is to be made for them.
-
-    Raises:
-        UserError: one cannot be written, or a folder holds something else than a report.
-    """
+    """Return the files to write, and the folder to make for them; refuse what cannot be written or is no report's folder."""
     outs: list[Path] = []
     folder = None
     for name in names:
@@ -36,7 +32,7 @@ def files_of(names: Sequence[str]) -> tuple[list[Path], Path | None]:
 
 
 def _in_folder(folder: Path) -> list[Path]:
-    """The files of a report in a folder that is new, empty, or holds an earlier one."""
+    """Return a report's files in a folder that is new, empty, or holds an earlier report."""
     files = [folder / f"report{form}" for form in _FORMS]
     try:
         is_there = folder.is_dir()

@@ -63,7 +63,7 @@ def collect(paths: Sequence[str]) -> Sources:
         try:
             if not path.exists():
                 raise UserError(f"{path}: there is no such file or folder")
-            known = _folder(path, sources, done) if path.is_dir() else _file(path, sources, done)
+            known = _collect(path, sources, done)
         except OSError as error:
             raise UserError(f"{path}: cannot be read ({error.strerror})") from None
         if known:
@@ -131,53 +131,41 @@ def names(places: Sequence[str], enough: Callable[[str], object] = bool) -> list
     return list(places)
 
 
-def _folder(folder: Path, sources: Sources, done: set[str]) -> bool:
-    """Collect a folder; return whether it holds anything known, new or not."""
+def _collect(named: Path, sources: Sources, done: set[str]) -> bool:
+    """Collect a file or what a folder holds; return whether there is anything known, new or not."""
+    is_folder = named.is_dir()
     runs: dict[str, Run] = {}
     known = False
-    for path in _walk(folder, sources):
+    for path in _walk(named, sources) if is_folder else [named]:
         key = os.path.realpath(path)
-        kind = logs.kind_of(path)
         try:
-            if key in done:
-                pass
-            elif _is_evaluation(path):
-                sources.evaluations.append(Measured(path.parent.name, str(path.parent), read_result(path)))
-            elif kind:
-                for run in logs.read(path):
-                    if kind in ("trl", "tensorboard"):
-                        root = _root(path, folder, kind)
-                        run.place, run.name = str(root), root.name or str(root)
-                    if run.place in runs:
-                        runs[run.place].merge(run)
-                    else:
-                        runs[run.place] = run
-            elif _own_rollouts(path):
-                sources.rollouts.append(Rollouts(path.stem, str(path)))
-            else:
+            if key not in done and not _read(path, named if is_folder else None, runs, sources):
                 continue
-        except UserError as error:  # one file of many
-            sources.notes.append(str(error))
+        except UserError as error:
+            if not is_folder:
+                raise
+            sources.notes.append(str(error))  # one file of many
             continue
         done.add(key)
         known = True
-    sources.runs += sorted((run for run in runs.values() if run.values), key=lambda run: run.place)
+    sources.runs += sorted((run for run in runs.values() if run.values or not is_folder), key=lambda run: run.place)
     return known
 
 
-def _file(path: Path, sources: Sources, done: set[str]) -> bool:
-    key = os.path.realpath(path)
-    if key in done:
-        return True
-    done.add(key)
+def _read(path: Path, folder: Path | None, runs: dict[str, Run], sources: Sources) -> bool:
+    """Read a file, in a folder or named itself, if it is known."""
     if _is_evaluation(path):
         sources.evaluations.append(Measured(path.parent.name, str(path.parent), read_result(path)))
-    elif logs.kind_of(path):
+    elif kind := logs.kind_of(path):
         for run in logs.read(path):
-            if path.name == _STATE and path.parent.name.startswith(_CHECKPOINT):
-                run.place, run.name = str(path.parent.parent), path.parent.parent.resolve().name
-            sources.runs.append(run)
-    elif path.suffix in _ROLLOUTS:
+            if kind in ("trl", "tensorboard"):
+                root = _root(path, folder or path.parent, kind)
+                run.place, run.name = str(root), root.name or root.resolve().name
+            if run.place in runs:
+                runs[run.place].merge(run)
+            else:
+                runs[run.place] = run
+    elif _own_rollouts(path) if folder else path.suffix in _ROLLOUTS:
         sources.rollouts.append(Rollouts(path.stem, str(path)))
     else:
         return False

@@ -7,13 +7,13 @@ import string
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import torch
 import transformers
 import yaml
 from packaging.version import Version
-from transformers import PreTrainedModel, Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 
 from wm_plugin.worlds.grid import MAX_TURNS, GridEnvironment
 
@@ -33,16 +33,7 @@ CHAT_TEMPLATE = template("policy")
 RESPONSES: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("responses.yaml").read_text(encoding="utf-8"))
 
 
-class Tokenizer(Protocol):
-    """The parts of a tokenizer's interface that this package uses."""
-
-    pad_token_id: Any
-    eos_token_id: Any
-
-    def __len__(self) -> int: ...
-    def __call__(self, text: Any, **options: Any) -> Any: ...
-    def decode(self, token_ids: Any, **options: Any) -> Any: ...
-    def save_pretrained(self, save_directory: str, **options: Any) -> Any: ...
+Tokenizer: TypeAlias = PreTrainedTokenizerBase
 
 
 def make_tokenizer() -> Qwen2Tokenizer:

@@ -91,6 +91,7 @@ def find(weights: Path | None, folder: Path) -> Path:
 def save(source: Path, out: Path) -> None:
     """Write the model in a .gguf file (architecture `llama`, tied embeddings, byte-level BPE) to a folder."""
     from safetensors.torch import save_file
+    from transformers import GenerationConfig
 
     reader = _gguf().GGUFReader(source)
     fields = {name: field.contents() for name, field in reader.fields.items()}
@@ -99,7 +100,8 @@ def save(source: Path, out: Path) -> None:
         save_file(_state(reader, config), folder / "model.safetensors", metadata={"format": "pt"})
         config.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
-        _generation(config).save_pretrained(folder)
+        ends = {name: getattr(config, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
+        GenerationConfig(**ends).save_pretrained(folder)
         # safetensors makes the file readable for this user alone
         (folder / "model.safetensors").chmod((folder / "config.json").stat().st_mode)
 
@@ -154,14 +156,6 @@ def _config(fields: dict[str, Any]) -> Any:
         bos_token_id=fields["tokenizer.ggml.bos_token_id"],
         eos_token_id=fields["tokenizer.ggml.eos_token_id"],
         pad_token_id=fields["tokenizer.ggml.padding_token_id"],
-    )
-
-
-def _generation(config: Any) -> Any:
-    from transformers import GenerationConfig
-
-    return GenerationConfig(
-        bos_token_id=config.bos_token_id, eos_token_id=config.eos_token_id, pad_token_id=config.pad_token_id
     )
 
 

@@ -5,11 +5,14 @@ acts the same in both. Its actions are kept in a file (`samples.answers`), so th
 
 A scripted agent looks into its environment, and a world model has nothing to look into: there it takes the actions of its real
 episode of the same task, one after the other, whatever it observes.
+
+An agent plays tasks in the real world (`play`), and takes its turns in a world model (`act`, after `play` of the same tasks). It
+is a context manager, which holds what it needs meanwhile: its file of actions, or processes.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import wm_plugin.worlds.agents.rollout as rollout
 from wm_plugin.client.answers import Answer, Answers, Conversation, Model
@@ -23,30 +26,6 @@ from wm_plugin.untrusted import loads
 from wm_plugin.worlds.agents.players import MAX_TURNS, Act, Player, Task, rounds
 from wm_plugin.worlds.agents.policies import LocalPolicy, ServerPolicy, sampling_of
 from wm_plugin.worlds.worlds import World
-
-
-class Agent(Protocol):
-    """Plays tasks in the real world (`play`), and takes its turns in a world model (`act`, after `play` of the same tasks).
-
-    It is a context manager, which holds what it needs meanwhile: its file of actions, or processes.
-    """
-
-    name: str
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Everything that its actions depend on but the tasks, as JSON values."""
-        ...
-
-    def play(self, tasks: Sequence[Task]) -> list[Trajectory | Lost]: ...
-
-    def act(self, states: Mapping[int, Trajectory]) -> Mapping[int, Action | Lost | None]:
-        """Take one turn of several episodes, by the numbers of their tasks. None ends one; `Lost` says why there is no action."""
-        ...
-
-    def __enter__(self) -> Any: ...
-
-    def __exit__(self, *error: object) -> None: ...
 
 
 class ScriptedAgent:
@@ -68,6 +47,7 @@ class ScriptedAgent:
         return results
 
     def act(self, states: Mapping[int, Trajectory]) -> Mapping[int, Action | Lost | None]:
+        """Take one turn of several episodes, by the numbers of their tasks. None ends one; `Lost` says why there is no action."""
         return {number: self._next(number, len(trajectory.turns)) for number, trajectory in states.items()}
 
     def _next(self, number: int, turn: int) -> Action | Lost | None:
@@ -130,6 +110,9 @@ class ModelAgent:
 
     def __exit__(self, *error: object) -> None:
         self.answers.__exit__(*error)
+
+
+Agent = ScriptedAgent | ModelAgent
 
 
 class Situation(list[Message]):

@@ -1,7 +1,7 @@
-"""How an observation says that an episode is over, won, or worth something: texts that stand in it.
+"""Read from the texts of an observation whether an episode is over, won, or rewarded.
 
-A result of a tool carries no mark of its own for success, so that whoever imagines one has to read it as an agent does. Our
-worlds with a board say it in their symbols; of any other world, name the texts.
+A tool's result has no mark of success, so an imagined result is read as an agent reads it. Worlds with a board show the outcome
+in their symbols; for any other world, name the texts.
 """
 
 from dataclasses import dataclass

@@ -3,7 +3,7 @@
 import random
 from typing import TYPE_CHECKING
 
-from wm_plugin.worlds.dialogue.world import LEVELS, PRODUCTS, Case, Request, case, money
+from wm_plugin.worlds.dialogue.world import LEVELS, PRODUCTS, WRITES, Case, Request, case, money
 from wm_plugin.worlds.kit.described import described
 from wm_plugin.worlds.kit.protocol import Chooser, ToolCall
 
@@ -44,21 +44,12 @@ def _handle(request: Request, of: Case, insistent: bool) -> list[ToolCall]:
         steps.append(("find_products", {"kind": kind}))
     if request.trap:
         return steps + refusal
-    if request.kind == "total":
-        return [*steps, _say(f"The order costs {money(int(request.fact or 0))} in total.")]
-    if request.kind == "status":
-        return [*steps, _say(f"The order is {request.fact}.")]
-    if request.kind == "cancel":
-        return [*steps, ("cancel_order", {"order_id": order}), _say("Your order has been cancelled.")]
-    if request.kind == "address":
-        arguments = {"order_id": order, "address": request.address}
-        return [*steps, ("change_address", arguments), _say("The address has been changed.")]
-    amount = money(abs(int(request.fact or 0)))
-    if request.kind == "refund":
-        done = _say(f"The {item} has been refunded: you get back {amount}.")
-        return [*steps, ("refund_item", {"order_id": order, "item": item}), done]
-    arguments = {"order_id": order, "item": item, "product": request.product}
-    return [*steps, ("exchange_item", arguments), _say(f"It has been exchanged; the difference in price is {amount}.")]
+    arguments = {"address": request.address, "item": item, "product": request.product}
+    call = {"order_id": order} | {name: value for name, value in arguments.items() if value}
+    tool = {"address": "change_address"}.get(request.kind, f"{request.kind}_{'item' if item else 'order'}")
+    fact = money(abs(request.fact)) if isinstance(request.fact, int) else request.fact
+    told = described("dialogue/nursery.yaml")["done"][request.kind].format(item=item, fact=fact)
+    return [*steps, *([(tool, call)] if request.kind in WRITES else []), _say(told)]
 
 
 def _say(text: str) -> ToolCall:

@@ -1,21 +1,7 @@
 """The specification of a fictional world: entities, their attributes and relations, and their counts.
 
 A specification is YAML, written by hand and read as data: names of tables and columns are words of a strict form, so its texts
-reach SQL only between quotes or as parameters, and every number in it is bounded.
-
-    strategy: long-tail            # time-shifted, long-tail, private, grounded: see `STRATEGIES`
-    setting: bell foundries of a small archipelago
-    entities:
-      town:
-        singular: town
-        plural: towns
-        names: place               # place, company, person, model, code: see `names`
-        count: 20
-        attributes:
-          harbour_depth: {label: harbour depth, type: integer, from: 3, to: 24, unit: m}
-      foundry:
-        ...
-        relations: {town: home town}        # each foundry has one town, called its home town
+reach SQL only between quotes or as parameters, and every number in it is bounded. docs/agentworld.md has an example.
 
 The four strategies are the paper's (Qwen-AgentWorld, section 6.1.2), which explains only the first, by an example; the meaning of
 the others and the rules are ours.

@@ -1,17 +1,17 @@
 """Rows of a dataset: checks of their columns, splits, seeds, and prompts that name the number of turns."""
 
-import numbers
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
 from wm_plugin.errors import UserError, nearest, shown
+from wm_plugin.hosting.world import is_number
+from wm_plugin.hosting.world import turn_limit as turn_limit
 
 T = TypeVar("T")
 Rows = list[dict[str, Any]]
 LARGEST = 2**63 - 1  # of a table's whole numbers
-MOST_TURNS = 10**9  # more count as this many
 # For worlds that can tell them apart: new tasks in surroundings that training has too, and in surroundings that it has not.
 SPLITS = ("train", "seen", "unseen")
 KINDS = {"train": "training", "seen": "seen", "unseen": "held-out"}  # of rows, in messages
@@ -72,28 +72,12 @@ def check_count(count: int, available: int, there_are: str) -> None:
         raise UserError(f"{there_are.format(available)}; write a count up to that, not {count}")
 
 
-def turn_limit(max_turns: Any, usual: int, column: str = "max_turns") -> int:
-    """Return the number of turns in a row's column: `usual` for None, NaN (an empty cell of a table) or 0."""
-    if max_turns is None:
-        return usual
-    if _is_number(max_turns):
-        if max_turns != max_turns or max_turns == 0:
-            return usual
-        if max_turns >= 1 and max_turns % 1 == 0:
-            return int(min(max_turns, MOST_TURNS))
-    raise UserError(f"A row's column `{column}` is {shown(max_turns)}; write a whole number of turns >= 1")
-
-
 def row_number(value: Any, column: str, world: str, most: int = LARGEST) -> int:
     """Return the whole number from 0 to `most` in a row's column."""
-    if _is_number(value) and 0 <= value <= most and value % 1 == 0:
+    if is_number(value) and 0 <= value <= most and value % 1 == 0:
         return int(value)
     bound = ">= 0" if most == LARGEST else f"from 0 to {most}"
     raise UserError(f"{world}: a row's column `{column}` needs a whole number {bound}, not {shown(value)}")
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)  # numpy's too
 
 
 def row_text(value: Any, column: str, world: str) -> str:

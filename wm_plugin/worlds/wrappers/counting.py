@@ -1,9 +1,9 @@
-"""Counts of actions in a simulated environment, which has no state whose changes could be counted: by what is observed.
+"""Count actions in a simulated environment by its observations: it has no state whose changes could be counted.
 
-An action is invalid if its observation says so as the world's class declares it (`refusals`, or the first line of worlds that
-take several actions at once). An action is effective if what follows it is new: where a tool answers, an answer that this call
-has not had before; where the environment is observed, an observation unlike the one before, closing marks aside. The real world
-may count otherwise: what changes and does not show is not counted here.
+An action is invalid if its observation begins as the world's class declares (`refusals`, or the first line of worlds that take
+several actions at once). An action is effective if its observation is new: for a tool's answer, one that this call has not had
+before; for an observed environment, one unlike the last, apart from closing marks. The real world may count otherwise: a change
+that does not show is not counted here.
 """
 
 import re

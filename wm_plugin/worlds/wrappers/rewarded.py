@@ -8,11 +8,11 @@ Both hosts ask an environment for its reward, so one class serves both:
 
 Only the host sees an answer from which no action reached a world that waited for one (plain text, a call that cannot be parsed or
 of no tool, an answer that was cut). It counts as a turn of one invalid action, in the reward, in the episode's figures and in the
-turn budget: a turn of the paper is an answer of the policy. Not to answer in the form that is asked for never costs less than a
-wrong action.
+turn budget: a turn of the paper is an answer of the policy. Ignoring the form never costs less than a wrong action.
 """
 
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
 from wm_plugin.errors import UserError
@@ -22,7 +22,7 @@ from wm_plugin.rewards.episode import EpisodeReward
 COUNTS = ("actions", "effective")  # required in an environment's `metrics`
 
 
-def rewarded(environment: type, config: EpisodeReward | None = None, **settings: Any) -> type:
+def rewarded(environment: type, config: EpisodeReward | Mapping[str, Any] | None = None, **settings: Any) -> type:
     """Return the class of `environment` whose reward is an `EpisodeReward` of its own reward and counts.
 
     Args:
@@ -32,7 +32,7 @@ def rewarded(environment: type, config: EpisodeReward | None = None, **settings:
         UserError: there is no such setting, its value does not fit, or the environment has no `get_reward`; in an episode:
             `metrics` lacks a count, or a setting needs `turns` and there are none.
     """
-    reward = EpisodeReward.read(settings, "episode_reward") if config is None else config
+    reward = EpisodeReward.read(settings if config is None else config, "episode_reward")
     if not hasattr(environment, "get_reward"):
         raise UserError(f"{environment.__name__} has no get_reward: there is no outcome to rescale")
     return dress(environment, Rewarded, reward)

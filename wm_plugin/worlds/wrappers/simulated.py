@@ -17,7 +17,7 @@ If the world model gives no answer, the episode is lost, like one of a world who
 import inspect
 import logging
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 from wm_plugin.data.schema import Action
@@ -55,7 +55,7 @@ def simulated(environment: type, config: SimulationConfig | Mapping[str, Any]) -
     return dress(_staged(environment) if config.scenarios else environment, Simulated, config)
 
 
-_staged = lru_cache(staged)  # the same class each time a config is read
+_staged = cache(staged)  # the same class each time a config is read
 
 
 @lru_cache

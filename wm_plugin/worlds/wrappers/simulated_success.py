@@ -1,12 +1,12 @@
-"""What decides an episode in a world model: its mark of success, the world's own check of an answer, a judge of the whole
+"""Decide an episode in a world model: by its mark of success, the world's own check of an answer, a judge of the whole
 trajectory, or a rule on the answer.
 
 * `predicted`: the reward is 1 where the world model has marked a success.
 * `answer`: of worlds that answer by a tool (`answer_tool` of the class), the world's own reward for that answer (`Session`).
-* `verifier`: a reward of `wm_plugin.rewards` is given the trajectory as text in the place of a prediction, the task in the place
-  of what was observed, and the row's columns by their names, as in a trainer: a judge reads `context`, which may hold a rubric.
-  Judges put texts between markers that these cannot forge (`rewards.delimit`). The prompt `verifier` of the judges asks
-  whether the task was done. A trajectory of more than a judge's `max_chars` is shortened first (`as_told`).
+* `verifier`: a reward of `wm_plugin.rewards` gets the trajectory as text instead of a prediction, the task instead of the
+  observation, and the row's columns by their names, as in a trainer: a judge reads `context`, which may hold a rubric. Judges
+  put texts between markers that these cannot forge (`rewards.delimit`). The judges' prompt `verifier` asks whether the task was
+  done. A trajectory of more than a judge's `max_chars` is shortened first (`as_told`).
 * `rule`: a function of the agent's answer (the argument of the tool of answers, or else its last words without a call) and the
   row's columns. One that fails on an answer gives 0.
 

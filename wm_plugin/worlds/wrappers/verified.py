@@ -217,7 +217,7 @@ class Verified(Wrapper, Dialogue):
         return result
 
     def _check(self, name: str, arguments: Mapping[str, Any]) -> str | None:
-        """Return what the agent reads in the place of a call's result; None if the call goes out."""
+        """Return what the agent reads instead of a call's result; None if the call goes out."""
         self.data = {}
         number = self._find(name, arguments)
         if number is None:  # of no turn that was noted: a turn of its own

@@ -67,7 +67,7 @@ class VerifyConfig(Options):
         default=None,
     )
     control: Literal["refuse", "accept", "coin", "oracle"] | None = option(
-        "Who is asked in the place of a world model, to compare with it: refuse, accept, coin or oracle (the real environment).",
+        "Who is asked instead of a world model, for comparison: refuse, accept, coin or oracle (the real environment).",
         default=None,
     )
     budget: Whole = option("Checks of an episode, at most. 0: no action is checked.", default=4, ge=0)
@@ -97,13 +97,13 @@ class VerifyConfig(Options):
         "The share of them that must succeed.", default=0.5, gt=0, le=1, write="a share > 0, up to 1"
     )
     spent: Then = option(
-        "What becomes of such an action when the budget is used up: execute or refuse.", default="execute"
+        "What happens to such an action when the budget is used up: execute or refuse.", default="execute"
     )
     unanswered: Then = option(
-        "What becomes of it when the world model gives no answer: execute or refuse.", default="execute"
+        "What happens to it when the world model gives no answer: execute or refuse.", default="execute"
     )
     refusal: str = option(
-        "What the agent reads in the place of the result.", default=REFUSAL, pattern=r"\S", write="what the agent reads"
+        "What the agent reads instead of the result.", default=REFUSAL, pattern=r"\S", write="what the agent reads"
     )
     worlds: Names | None = option(
         "Which of several environments are verified, by their names; null: all.", default=None
@@ -139,7 +139,7 @@ class VerifyConfig(Options):
         return self
 
     def as_mapping(self) -> dict[str, Any]:
-        """Return as JSON values, for records of what was played: without addresses, and without the names of keys' variables."""
+        """Return JSON values for records of what was played, without addresses and the names of keys' variables."""
         found = self.model_dump(
             mode="json", exclude={"agent": True, "world_model": {"url", "api_key_env"}}, fallback=repr
         )

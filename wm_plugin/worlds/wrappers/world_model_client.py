@@ -1,4 +1,4 @@
-"""Who answers in the place of a world, for all episodes of a process: a server, or a model in this process.
+"""The client of a world model, for all episodes of a process: a server, or a model in this process.
 
 Everything runs in the background event loop. At temperature 0 an answer is kept, and equal questions that are asked at the same
 time, as by a group of episodes of one task, are one request.

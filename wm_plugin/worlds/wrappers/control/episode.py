@@ -109,7 +109,7 @@ class ControlEpisode:
         return plan
 
     def failure(self, plan: Plan) -> str | None:
-        """Return the error in the place of a call that is not carried out, by rule; None if the call is carried out."""
+        """Return the error instead of a call that is not carried out, by rule; None if the call is carried out."""
         texts = (self._force[n].fails(draw) for n, draw in plan.draws.items())
         return next((text for text in texts if text is not None), None)
 
@@ -164,7 +164,7 @@ class ControlEpisode:
         return first()
 
     def _settle(self, plan: Plan, names: tuple[str, ...]) -> None:
-        """Count what was changed indeed, in the place of what was drawn."""
+        """Count what was really changed, instead of what was drawn."""
         self._count(plan.names, -1)
         self._count(names)
         self.data = _data(names, self._told(plan.draws, names))

@@ -3,7 +3,7 @@
 
 | name | drawn for | what the agent sees | the expert still succeeds |
 |---|---|---|---|
-| error | a call | an error in the place of the call, which is not carried out | if it may try again |
+| error | a call | an error instead of the call, which is not carried out | if it may try again |
 | partial | a call | some items of a list are errors; or calls after a turn's first fail | if it may try again |
 | paginate | an episode | the first page; the same call again shows the next one | yes |
 | withhold | an episode | nothing of an answer | no |
@@ -111,7 +111,7 @@ class Perturbation(Options):
         return ""
 
     def fails(self, draw: str) -> str | None:
-        """Return the text in the place of a call that is not carried out; None if it is."""
+        """Return the text instead of a call that is not carried out; None if it is carried out."""
         return None
 
     def change(self, text: str, draw: str, known: Known) -> str:

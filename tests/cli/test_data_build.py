@@ -87,7 +87,7 @@ def test_own_successes_at_most_so_many_of_a_task(wm, tmp_path):
         ("--as word2world --too-long cut", '"cut" for --too-long'),
         ("--as word2world --too-long truncate", "needs max_tokens"),
         ("--as rwml --tokenizer t --max-tokens 9 --too-long truncate", "rwml ends with"),
-        ("--tokenizer t --max-tokens 9 --too-long truncate", "rwml-sft ends with what it is about"),
+        ("--tokenizer t --max-tokens 9 --too-long truncate", "rwml-sft ends with the part that counts"),
         ("--tokenizer ./no/such/folder", "tokenizer ./no/such/folder: no tokenizer, there is no such folder"),
         ("--out x.csv", "x.csv: write a name"),
         ("--host verl", "x.jsonl: verl's SFT reads parquet only"),

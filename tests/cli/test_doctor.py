@@ -134,7 +134,7 @@ def trl_doctor(monkeypatch, tmp_path):
     from wm_plugin.trl import doctor as trl_doctor
 
     # whoever runs the tests may have settings of accelerate's own
-    monkeypatch.setattr(trl_doctor.sharding, "default_config", lambda: tmp_path / "default_config.yaml")
+    monkeypatch.setattr(trl_doctor, "default_config", lambda: tmp_path / "default_config.yaml")
     return trl_doctor
 
 
@@ -172,7 +172,7 @@ def test_claims_follow_the_versions(trl_doctor, monkeypatch, trl, transformers, 
 @pytest.mark.host
 def test_fsdp_that_a_cpu_will_not_have_is_a_line(wm, trl_doctor, monkeypatch, tmp_path):
     (tmp_path / "default_config.yaml").write_text("distributed_type: FSDP\n")
-    monkeypatch.setattr(trl_doctor.sharding, "_has_gpu", lambda: False)
+    monkeypatch.setattr(trl_doctor, "_has_gpu", lambda: False)
     out = wm.text("doctor")
     assert "warn  sharding: FSDP was asked for (in " in out
     assert "DDP runs: accelerate leaves FSDP out on a CPU\n      → run on GPUs" in out

@@ -53,7 +53,7 @@ WRITE = "write a name (wm env list), package.module:Class, or {name: class}"
         ({"look_ahead": {"a": {"dept": 2}}, "environment": "grid"}, "look_ahead.a has no field 'dept'"),
         ({"look_ahead": {"a": {"depth": 2}}, "environment": "grid"}, "look_ahead.value is success"),
         ({"look_ahead": {"a": {**AHEAD, "world_model": "real"}}, "environment": "grid"}, "look_ahead.a.world_model is"),
-        ({"look_ahead": {"a": AHEAD}, "environment": "grid", "protocol": "tags"}, "look_ahead is for episodes that"),
+        ({"look_ahead": {"a": AHEAD}, "environment": "grid", "protocol": "tags"}, "look_ahead needs protocol: tools"),
     ],
 )
 def test_a_mistake_is_one_line(fields, message):

@@ -195,7 +195,7 @@ def test_it_lowers_the_coefficient_of_the_next_update_and_survives_a_resume(monk
     other, _, _ = made(monkeypatch, "world_model", {"k": 2}, tmp_path)
     other.global_steps = 2
     other._load_checkpoint()
-    assert "the checkpoint has no guard of these settings: it starts anew" in caplog.text
+    assert "the checkpoint has no guard with these settings: it starts anew" in caplog.text
 
 
 def test_an_entropy_that_collapses_lowers_it_too(monkeypatch, caplog):

@@ -104,4 +104,4 @@ def test_groups_lost_to_failing_environments(folder):
     assert "the world is down" in run.output
     assert run.code != 0
     assert "63 of 64 trajectories failed in the agent loop" in run.output
-    assert "mend the environment, or allow more with wm.max_lost" in run.output
+    assert "fix the environment, or allow more with wm.max_lost" in run.output

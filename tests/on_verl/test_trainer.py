@@ -378,7 +378,7 @@ def test_a_damaged_state_is_left_for_that_of_an_earlier_checkpoint(tmp_path, mon
 def test_a_turn_budget_of_other_settings_starts_anew(tmp_path, monkeypatch, caplog, saved):
     new = restarted(tmp_path, monkeypatch, saved, TurnBudget(6, 2))
     assert new._wm_turn_budget == TurnBudget(6, 2)
-    assert "the checkpoint's wm.turn_budget is another one: it starts at 6" in caplog.text
+    assert "the checkpoint's wm.turn_budget has other settings: it starts at 6" in caplog.text
 
 
 @pytest.mark.parametrize("kind", [WorldModelTrainer, WorldModelColocateAsyncTrainer])

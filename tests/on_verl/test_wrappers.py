@@ -86,7 +86,7 @@ def test_too_many_lost_worlds_stop_the_run(lost, stops):
 def test_episodes_in_the_real_world_by_mistake_stop_the_run():
     trainer = SimpleNamespace(_wm=SimpleNamespace(max_lost=0.5, simulates_all=True))
     WorldModelTrainerMixin._check_worlds(trainer, [{"simulation/requests": 0.0, "lost": 0.0}])
-    with pytest.raises(RuntimeError, match="not in the world model, though wm.simulation says so"):
+    with pytest.raises(RuntimeError, match="were not simulated, though wm.simulation is set"):
         WorldModelTrainerMixin._check_worlds(trainer, [{"success": 1.0}])
 
 

@@ -41,7 +41,7 @@ _MISCONFIGURED = {401, 403, 404}  # before any success: wrong key, address or mo
 _MAX_EXCERPT = 1 << 16  # bytes to read of an error's body
 _MAX_WORDS = 1 << 10  # of a text, for a line of 200 characters
 _MALFORMED = (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
-# How names of environment variables are written, and hardly any key is.
+# The form of environment variables' names, which hardly any key has.
 VARIABLE = re.compile(r"_?[A-Z][A-Z0-9]{0,14}(?:_[A-Z0-9]{1,15}){0,9}")
 _RECENT = 10_000  # number of latencies for mean and p95
 
@@ -78,8 +78,8 @@ class ServerOptions(Options):
     )
     model: str = option("The model's name on the server.")
     api_key_env: str | None = option(
-        "The environment variable of the key; configs must not contain keys. OPENAI_API_KEY is optional, any other one must be "
-        "set; null sends no key.",
+        "The environment variable that holds the key; configs must not contain keys. OPENAI_API_KEY is optional, any other one "
+        "must be set; null sends no key.",
         default="OPENAI_API_KEY",
     )
     concurrency: Whole = option("Maximum number of concurrent calls, over all threads of a process.", default=32, ge=1)
@@ -91,15 +91,19 @@ class ServerOptions(Options):
         default=0.5,
         ge=0,
     )
-    longest_wait: float = option("The upper limit of both, in seconds.", default=30.0, ge=0)
-    max_reply: Whole = option("Bytes of an answer. `concurrency` of them may be in memory.", default=MAX_REPLY, ge=1)
+    longest_wait: float = option(
+        "The longest wait before a retry, in seconds, `Retry-After` included.", default=30.0, ge=0
+    )
+    max_reply: Whole = option(
+        "The largest answer, in bytes. Up to `concurrency` answers may be in memory at once.", default=MAX_REPLY, ge=1
+    )
     temperature: Annotated[Whole | Number, Field(ge=0)] | None = option(
         "Temperature of completions; null omits it.", default=0.0, write="a number >= 0, or null"
     )
     max_tokens: Whole | None = option("Maximum number of a completion's tokens; null omits it.", default=4096, ge=1)
     seed: Whole | Literal["auto"] | None = option(
-        "'auto' is 0 at temperature 0, and else only what a call gives, since a seed then kills vLLM on a CPU; null sends no "
-        "seed, not even a call's.",
+        "'auto' sends 0 at temperature 0, and otherwise only a call's own seed, since vLLM on a CPU crashes on seeds there; null "
+        "sends no seed, not even a call's.",
         default="auto",
     )
     parameters: Annotated[Mapping[str, Any] | None, Parsed] = option(
@@ -109,13 +113,13 @@ class ServerOptions(Options):
 
     @field_validator("base_url", mode="before")
     @classmethod
-    def _usable(cls, address: Any) -> Any:
+    def _check_base_url(cls, address: Any) -> Any:
         check_address(address)
         return address.rstrip("/")
 
     @field_validator("api_key_env")
     @classmethod
-    def _is_set(cls, variable: str | None) -> str | None:
+    def _check_key_variable(cls, variable: str | None) -> str | None:
         if variable is not None and variable != "OPENAI_API_KEY" and not os.environ.get(variable):
             if not VARIABLE.fullmatch(variable):
                 raise UserError(
@@ -184,13 +188,13 @@ class Server:
         """Complete each conversation, in order.
 
         Args:
-            conversations: iterated in the background loop as slots become free, so that making them overlaps with waiting.
+            conversations: iterated in the background loop as slots become free, so that they are made while others wait.
             seeds: one per conversation, instead of the server's `seed`.
             fields: further fields of each request's body, which override `parameters`.
             each: called in the background loop with a conversation's index and completion as soon as it arrives.
         """
         bodies = self._bodies(conversations, seeds, fields)
-        return background.wait_for(self._all("/chat/completions", bodies, _completion, each))
+        return background.wait_for(self._post_all("/chat/completions", bodies, _completion, each))
 
     async def complete_async(
         self,
@@ -201,7 +205,7 @@ class Server:
     ) -> list[Completion | Failure]:
         """Do what `complete` does, inside an event loop."""
         bodies = self._bodies(conversations, seeds, fields)
-        return await background.run(self._all("/chat/completions", bodies, _completion))
+        return await background.run(self._post_all("/chat/completions", bodies, _completion))
 
     def post(
         self,
@@ -216,11 +220,11 @@ class Server:
         If `read` raises KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError or RecursionError, the answer
         counts as malformed; a ValueError's message becomes a part of the failure's.
         """
-        return background.wait_for(self._all(path, bodies, read, each))
+        return background.wait_for(self._post_all(path, bodies, read, each))
 
     async def post_async(self, path: str, bodies: Iterable[Any], read: Callable[[Any], T]) -> list[T | Failure]:
         """Do what `post` does, inside an event loop."""
-        return await background.run(self._all(path, bodies, read))
+        return await background.run(self._post_all(path, bodies, read))
 
     @property
     def figures(self) -> dict[str, float]:
@@ -247,7 +251,7 @@ class Server:
             return (self.body(messages, fields=fields) for messages in conversations)
         return (self.body(messages, seed, fields) for messages, seed in zip(conversations, seeds, strict=True))
 
-    async def _all(
+    async def _post_all(
         self,
         path: str,
         bodies: Iterable[Any],
@@ -258,7 +262,7 @@ class Server:
         numbered = enumerate(bodies)
 
         async def work(number: int, body: Any) -> None:
-            found[number] = await self._one(path, body, read)
+            found[number] = await self._post_one(path, body, read)
             if each:
                 each(number, found[number])
 
@@ -275,7 +279,7 @@ class Server:
             raise several.exceptions[0] from None
         return [found[number] for number in range(len(found))]
 
-    async def _one(self, path: str, body: Any, read: Callable[[Any], T]) -> T | Failure:
+    async def _post_one(self, path: str, body: Any, read: Callable[[Any], T]) -> T | Failure:
         if self._connection is None or self._connection.process != os.getpid():
             self._connection = _Connection(self.base_url, self.concurrency)
             weakref.finalize(self, self._connection.close)
@@ -365,8 +369,8 @@ class _Connection:
             raise MissingExtraError("asking a server", "aiohttp", "server") from None
         self.process = os.getpid()
         self.slots = asyncio.Semaphore(concurrency)
-        # The semaphore limits connections. aiohttp would decompress a piece to any size, and nothing compressed is asked for.
-        # aiohttp logs cookies that it cannot read, and asyncio an open connection with a proxy's password.
+        # The semaphore limits connections. Compressed answers are not requested: aiohttp would decompress them to any size.
+        # aiohttp logs unreadable cookies, and asyncio logs open connections with a proxy's password.
         secrets.guard_logs("aiohttp.client", "aiohttp.internal", "asyncio")
         self.session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0), auto_decompress=False, cookie_jar=aiohttp.DummyCookieJar()
@@ -384,7 +388,7 @@ class _Connection:
 
 
 def check_address(base_url: Any, name: str = "base_url") -> None:
-    """Raise a UserError if requests cannot go to this address, or if it holds what messages must not show."""
+    """Raise a UserError if requests cannot go to this address, or if it holds a user or password."""
     try:
         address = urllib.parse.urlsplit(base_url)
         if address.username is not None or address.password is not None:
@@ -396,11 +400,11 @@ def check_address(base_url: Any, name: str = "base_url") -> None:
         usable = usable and base_url.isprintable() and " " not in base_url
     except UserError:
         raise
-    except (ValueError, TypeError, AttributeError):  # a port that is no number, a broken IPv6 address, no text
+    except (ValueError, TypeError, AttributeError):  # a port that is not a number, a broken IPv6 address, not a text
         usable = False
     if not usable:
         written = repr(base_url)[:100]
-        raise UserError(f"{name} is {'no address' if '@' in written else written}; write http://host:port/v1")
+        raise UserError(f"{name} is {'not an address' if '@' in written else written}; write http://host:port/v1")
     if address.query or address.fragment:
         raise UserError(f"{name} has a part after '?' or '#'; leave it out")
 
@@ -461,7 +465,7 @@ def _seconds(retry_after: str | None) -> float:
 
 
 def _line(text: str | bytes) -> str:
-    """Return the beginning of a text on one line, without keys, which are looked for before it is cut."""
+    """Return the beginning of a text on one line. Keys are removed before it is cut."""
     if isinstance(text, bytes):
         text = text.decode(errors="replace")
     return secrets.redact(" ".join(text.split(maxsplit=_MAX_WORDS))[:_MAX_EXCERPT])[:200]

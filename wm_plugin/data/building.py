@@ -1,4 +1,4 @@
-"""A file of trajectories or transitions to a file that a stock trainer reads: `kinds` makes the samples, `rows` the rows."""
+"""Convert trajectories or transitions to a file for a stock trainer: `kinds` makes the samples, `rows` the rows."""
 
 import json
 from collections import Counter
@@ -27,9 +27,9 @@ class Report:
     tokens: int = 0  # of all rows (for RL, of the prompts); 0 without a tokenizer
     counted: int = 0  # tokens that count for the loss
     truncated: int = 0  # rows that were cut to the limit
-    tokens_cut: int = 0  # of these rows, at their ends
+    tokens_cut: int = 0  # from the ends of these rows
     calls_as_text: int = 0  # rows of messages with tool calls
-    assistant_only_loss: bool = False  # whether stock `trl sft` needs it: else it counts users' messages too
+    assistant_only_loss: bool = False  # whether stock `trl sft` needs this flag: without it users' messages count too
     exclusions: Exclusions = field(default_factory=Exclusions)
 
     def as_dict(self) -> dict[str, Any]:
@@ -70,14 +70,14 @@ def build(
         host: `trl` or `verl`.
         out: X.jsonl or X.parquet; verl's SFT reads parquet only.
         tokenizer: a fast transformers tokenizer, its directory or its name on the Hub. With it, rows for fine-tuning are token
-            ids and a mask, the same for both hosts; rows for RL stay messages, and their tokens are only counted.
+            ids and a mask, the same for both hosts; rows for RL stay messages, and the tokenizer only counts.
         max_tokens: the limit of a sample (for RL, of a prompt). Needs a tokenizer.
-        too_long: what happens to longer ones. `drop` leaves them out. `truncate`, for dialogues, keeps their first `max_tokens`
-            tokens, as Word2World's released configuration does: later turns are lost, earlier ones still count. Where no token
-            that counts is left, the sample is left out. Both are counted.
-        context_file: hidden contexts by hand (see `data.contexts`), for the option `contexts`; at least one of its keys must be
-            a task of the source.
-        split: the name in verl's `extra_info`.
+        too_long: what happens to longer samples. `drop` leaves them out. `truncate`, for dialogues, keeps their first
+            `max_tokens` tokens, as Word2World's released configuration does: later turns are lost, earlier ones still count. A
+            sample without a token that counts is then left out. Both are counted.
+        context_file: hidden contexts (see `data.contexts`), for the option `contexts`; at least one of its keys must be a task of
+            the source.
+        split: the split's name in verl's `extra_info`.
 
     Raises:
         UserError: an invalid argument, a row that cannot be read, or no sample is left.
@@ -98,7 +98,7 @@ def build(
     if too_long == "truncate" and max_tokens is None:
         raise UserError("too_long is 'truncate', which needs max_tokens")
     if too_long == "truncate" and (single or not sft):
-        raise UserError(f"{kind.name} ends with what it is about, and cannot be cut: leave too_long at 'drop'")
+        raise UserError(f"{kind.name} ends with the part that counts, and cannot be cut: leave too_long at 'drop'")
     check_rows_out(out, host, kind.form)
     tokenizer_path = tokenizer if isinstance(tokenizer, str | Path) else None
     inputs = [*getattr(kind, "corpora", ()), getattr(kind, "prompts", None), tokenizer_path, context_file]
@@ -131,7 +131,7 @@ def _measured(
     too_long: str,
     report: Report,
 ) -> Iterator[tuple[Sample, Tokens | None]]:
-    """Yield the samples that are kept, with their tokens if the rows are tokens, and count."""
+    """Yield the samples that are kept, with their tokens if the rows are tokens, and count them in the report."""
     reasons = report.exclusions.reasons
     for sample in samples:
         if not _is_unicode(sample):
@@ -164,7 +164,7 @@ def last_message_rows(
     max_tokens: int | None = None,
     left_out: Counter[str] | None = None,
 ) -> Iterator[Row]:
-    """Yield rows for fine-tuning of samples whose last message alone counts.
+    """Yield fine-tuning rows of samples in which only the last message counts.
 
     With a tokenizer they are tokens and a mask, else messages and the samples' columns.
     """
@@ -176,7 +176,7 @@ def last_message_rows(
 
 
 def _is_unicode(sample: Sample) -> bool:
-    """Tell whether all texts can be encoded. Texts cut between UTF-16 units hold half surrogate pairs."""
+    """Return whether all texts can be encoded. A text cut between UTF-16 units holds half a surrogate pair."""
     try:
         json.dumps([sample.messages, sample.tools, sample.columns], ensure_ascii=False).encode()
     except UnicodeEncodeError:

@@ -1,7 +1,7 @@
-"""What a run is, on either host: its environment, how the environment is dressed, and how its episodes go.
+"""A run's settings on either host: its environment, the wrappers around it, and its episodes.
 
-TRL reads these fields from a file for `wm train` and its flags, verl from the block `wm`. A field of `RunConfig` that has a
-wrapper dresses the environment's class with it: a new feature of a run is a field here and a wrapper.
+TRL reads these fields from the file and the flags of `wm train`, verl from the block `wm`. If a field has an entry in `WRAPPERS`,
+that wrapper is put around the environment's class: a new feature is a field and a wrapper.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,7 +20,7 @@ _WRAPPERS = "wm_plugin.worlds.wrappers"
 
 
 def _block(name: str, path: str) -> Any:
-    """Return a field that is another model's options. The model is imported when a run has the block."""
+    """Return the type of a field that holds another model's options, which is imported only if a run sets the field."""
 
     def read(value: Any) -> Any:
         try:
@@ -35,15 +35,15 @@ def _block(name: str, path: str) -> Any:
     return Annotated[Any, BeforeValidator(read)]
 
 
-def _sets(value: Any) -> Any:
-    """Evaluation sets that are played looking ahead, each with the fields of `LookAheadConfig`."""
+def _look_ahead_sets(value: Any) -> Any:
+    """Read the evaluation sets that are played looking ahead, each with the fields of `LookAheadConfig`."""
     if value is None:
         return None
     sets = import_object("wm_plugin.lab.agents.lookahead_values:read_sets", field="look_ahead")(value)
     for name, ahead in sets.items():
         if ahead.world_model != "own":
             raise UserError(
-                f"look_ahead.{name}.world_model is {ahead.world_model}: in a training the policy is its own world model; leave "
+                f"look_ahead.{name}.world_model is {ahead.world_model}: in training the policy is its own world model; leave "
                 "it out, and compare others with wm eval lookahead"
             )
         ahead.check_marks()
@@ -57,14 +57,14 @@ class RunConfig(Options):
         "What the objective counts, and how strongly.", default=EchoConfig()
     )
     environment: Annotated[str | dict[str, str] | None, Parsed] = option(
-        "An environment class: a registered name (wm env list), or package.module:Class; or {name: class}, and the dataset's "
-        "column `environment` says which. Null: the host's own tools.",
+        "An environment class: a registered name (wm env list), or package.module:Class; or {name: class}, from which the "
+        "dataset's column `environment` chooses. Null: the host's own tools.",
         default=None,
         write="a name (wm env list), package.module:Class, or {name: class}",
     )
     simulation: _block("simulation", f"{_WRAPPERS}.simulation_config:SimulationConfig") = option(  # type: ignore[valid-type]
-        "A world model in the environment's place: fields of SimulationConfig, such as {url: http://localhost:8000/v1, model: "
-        "NAME}. Evaluations play in the real world unless it has evaluation: simulated.",
+        "A world model in place of the environment: fields of SimulationConfig, such as {url: http://localhost:8000/v1, model: "
+        "NAME}. Evaluations play in the real world unless it says evaluation: simulated.",
         default=None,
     )
     control: _block("control", f"{_WRAPPERS}.control.config:ControlConfig") = option(  # type: ignore[valid-type]
@@ -84,15 +84,15 @@ class RunConfig(Options):
     )
     protocol: Literal["tools", "tags"] = option(
         "How the policy acts in an environment: tools, by calls in the model's own format; or tags, WMAct's "
-        "<think>…</think><action>a; b</action>, with no tools in the prompt and observations as the user's.",
+        "<think>…</think><action>a; b</action>, with no tools in the prompt and observations as user messages.",
         default="tools",
     )
     turn_budget: _block("turn_budget", "wm_plugin.hosting.annealing:TurnBudget") = option(  # type: ignore[valid-type]
-        "WMAct's annealing of the turns that an episode may take: {start: 30, every: 100}. Evaluations have the first value.",
+        "WMAct's annealing of the turns that an episode may take: {start: 30, every: 100}. Evaluations keep the first value.",
         default=None,
     )
-    look_ahead: Annotated[dict[str, Any] | None, BeforeValidator(_sets), Parsed] = option(
-        "Evaluation sets whose episodes the policy plays looking ahead with itself, each with fields of LookAheadConfig: "
+    look_ahead: Annotated[dict[str, Any] | None, BeforeValidator(_look_ahead_sets), Parsed] = option(
+        "Evaluation sets in which the policy looks ahead with itself as the world model, each with fields of LookAheadConfig: "
         "{held_out: {continuations: 16, depth: 6, marks: {over: '!', won: P}}} (docs/evaluation.md).",
         default=None,
         write="a mapping, e.g. {held_out: {continuations: 16, depth: 6}}",
@@ -113,7 +113,7 @@ class RunConfig(Options):
                         f"{name}.worlds: there is no environment {shown(world)}{nearest(world, self.named)}"
                     )
         if self.look_ahead and self.protocol == "tags":
-            raise UserError("look_ahead is for episodes that are played by tools, and protocol is tags; leave one out")
+            raise UserError("look_ahead needs protocol: tools, and protocol is tags; leave one out")
         return self
 
     @property
@@ -123,21 +123,21 @@ class RunConfig(Options):
 
     @property
     def named(self) -> Mapping[str, str]:
-        """The path of each environment by the name that rows have for it; a single one has its own."""
+        """The environments' paths by the names that rows use; a single environment's name is its path."""
         if self.environment is None:
             return {}
         return {self.environment: self.environment} if isinstance(self.environment, str) else self.environment
 
     def classes(self) -> dict[str, type]:
-        """Return the dressed class of each environment, by the name that rows have for it.
+        """Return the wrapped class of each environment, by the name that rows use.
 
         Raises:
-            UserError: an environment does not exist, or does not fit how it is to be dressed.
+            UserError: an environment does not exist, or does not fit its wrappers.
         """
         return {name: self.dressed(name) for name in self.named}
 
     def dressed(self, name: str) -> type:
-        """Return the class of an environment with the wrappers that this run has for it."""
+        """Return an environment's class inside the wrappers that this run sets for it."""
         environments = import_object("wm_plugin.worlds:ENVIRONMENTS", field="environment")
         check_world = import_object("wm_plugin.worlds.kit.protocol:check_world", field="environment")
         environment: type = environments.get(self.named[name])
@@ -153,15 +153,15 @@ class RunConfig(Options):
 
     @property
     def factory(self) -> Any:
-        """What TRL's `environment_factory` takes: a class, or of several a mapping of names to classes; None without any."""
+        """The value of TRL's `environment_factory`: a class, a mapping of names to several classes, or None without any."""
         classes = self.classes()
         return classes if isinstance(self.environment, dict) else next(iter(classes.values()), None)
 
     def class_of(self, row: Mapping[str, Any]) -> type | None:
-        """Return the class that a row is for; None: the host's own tools.
+        """Return the class for a row; None for the host's own tools.
 
         Raises:
-            UserError: there are several, and the row's column `environment` names none of them.
+            UserError: there are several classes, and the row's column `environment` names none of them.
         """
         if not self.named:
             return None
@@ -177,19 +177,19 @@ class RunConfig(Options):
         return self.dressed(name)
 
     def columns_of(self, row: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Return what a row gives to `reset`. A file of several worlds' rows has null in the others' columns."""
+        """Return the columns of a row that go to `reset`. With several worlds, null marks the other worlds' columns."""
         several = isinstance(self.environment, dict)
         columns = (row or {}).items()
         return {name: value for name, value in columns if not several or (value is not None and name != "environment")}
 
     @property
     def simulates_all(self) -> bool:
-        """Whether no training episode is in a real world."""
+        """Whether all training episodes are simulated."""
         worlds = getattr(self.simulation, "worlds", None)
         return self.simulation is not None and (worlds is None or set(self.named) <= set(worlds))
 
 
-WRAPPERS = {  # of the fields, from the inside out
+WRAPPERS = {  # by field, the innermost first
     "simulation": f"{_WRAPPERS}.simulated:simulated",
     "control": f"{_WRAPPERS}.control:controlled",
     "verify": f"{_WRAPPERS}.verified:verified",
@@ -199,10 +199,10 @@ WRAPPERS = {  # of the fields, from the inside out
 
 
 def read_field(name: str, value: Any) -> Any:
-    """One field's value by itself, as `RunConfig` reads it.
+    """Return a single field's value as `RunConfig` reads it.
 
     Raises:
-        UserError: it does not fit.
+        UserError: the value does not fit.
     """
     try:
         for part in reversed(RunConfig.model_fields[name].metadata):  # as pydantic runs them

@@ -1,4 +1,4 @@
-"""The episode port: what a host says of an episode in an environment, in the order in which it happens.
+"""The episode port: how a host reports an episode to its environment, call by call.
 
     port = EpisodePort(environment)
     first = port.begin(columns, prompt=prompt, training=True)     # TRL resets environments itself, within `resets`
@@ -7,8 +7,8 @@
     port.end(unanswered)                                          # before the reward is read
     port.figures(calls, ...)
 
-Wrappers of the environment take part in it (see `world.Wrapper`); a plain one is only reset. The calls themselves are the host's:
-it calls the environment's methods.
+The port passes these reports to the environment's wrappers (see `world.Wrapper`); without any it only resets the environment.
+Tool calls do not go through the port: the host calls the environment's methods.
 """
 
 from collections import Counter
@@ -31,17 +31,17 @@ from wm_plugin.hosting.world import (
 )
 from wm_plugin.untrusted import encodable
 
-CALLS = "calls/"  # of each tool, among an episode's figures
+CALLS = "calls/"  # the prefix of a tool's count among an episode's figures
 
 
 class EpisodePort:
     """The episodes of one environment, one at a time.
 
     Args:
-        environment: an instance, dressed or not.
+        environment: an instance, with or without wrappers.
 
     Attributes:
-        unanswered: answers of the episode that brought no action to an environment that waited for one.
+        unanswered: how many answers of the episode held no action while the environment waited for one.
     """
 
     def __init__(self, environment: Any) -> None:
@@ -57,13 +57,13 @@ class EpisodePort:
     def begin(
         self, columns: Mapping[str, Any], *, prompt: Any = None, training: bool = True, strength: float = 1.0
     ) -> Any:
-        """Reset the environment. Returns the first observation, or an awaitable where `reset` is asynchronous.
+        """Reset the environment; return the first observation, or an awaitable if `reset` is asynchronous.
 
         Args:
-            columns: of the row, as `reset` takes them.
-            prompt: of the row, for wrappers that are told of it.
-            training: the episode is a training's; else an evaluation's.
-            strength: a curriculum's factor of all rates of perturbations.
+            columns: the row's columns for `reset`.
+            prompt: the row's prompt, for wrappers that need it.
+            training: whether the episode is for training rather than evaluation.
+            strength: the curriculum's factor on all perturbation rates.
 
         Raises:
             UserError: `reset` does not take these columns.
@@ -77,11 +77,11 @@ class EpisodePort:
     def turn(
         self, answer: Action | Mapping[str, Any], results: Sequence[str] = (), *, executed: int | None = None
     ) -> None:
-        """Tell wrappers of the policy's next turn, before its calls run. It asks at once, does not wait, and never raises.
+        """Announce the policy's next turn to the wrappers before its calls run. Does not wait for answers, and never raises.
 
         Args:
             answer: an action, or an assistant's message in OpenAI's form.
-            results: what the policy observed after the calls of the turn before, also those that the host answered itself.
+            results: what the policy observed after the previous turn's calls, the host's own answers included.
             executed: how many of the calls the host runs; None: all.
         """
         if self._chain is None or not self.is_turn_aware:
@@ -91,12 +91,12 @@ class EpisodePort:
         self._chain.turn(action.model_copy(update={"calls": calls}), results)
 
     async def ready(self) -> None:
-        """Wait, without a thread, until the calls of the turn return at once. It never raises."""
+        """Wait, without a thread, until the turn's calls can return at once. Never raises."""
         if self._chain is not None:
             await self._chain.ready()
 
     def end(self, unanswered: int = 0) -> None:
-        """End the episode, before its figures and its reward are read. It may wait for a judge.
+        """End the episode, before its figures and reward are read. May wait for a judge.
 
         Raises:
             UserError: a judge or a world model could not be asked at all.
@@ -104,12 +104,12 @@ class EpisodePort:
         end_together([self], [unanswered])
 
     def notes(self, *, failed: bool = False) -> dict[str, Any]:
-        """Take what the last call's observation is to say in its `data`; `failed`: the host wrote the observation."""
+        """Return the wrappers' entries for the last observation's `data`; `failed`: the host wrote the observation."""
         return {} if self._chain is None else self._chain.notes(failed)
 
     @property
     def about(self) -> dict[str, Any]:
-        """What a record of the episode is to say in its `metadata`."""
+        """The wrappers' entries for the `metadata` of the episode's record."""
         return {} if self._chain is None else self._chain.about()
 
     def report(self) -> dict[str, float]:
@@ -128,7 +128,7 @@ class EpisodePort:
         """Return the figures of an episode that ended: the environment's own and the host's.
 
         Args:
-            calls: the name of every tool call, in any order. A name that is no tool counts as `unknown`.
+            calls: every tool call's name, in any order. A name that is not a tool counts as `unknown`.
             budget: the turns that the host allowed, if it limits them; the environment's own `max_turns` may be lower.
             truncated: whether the completion was cut at the length limit.
             policy_tokens: how many tokens of the completion the policy sampled.

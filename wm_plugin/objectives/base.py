@@ -1,6 +1,6 @@
-"""What every objective over environment tokens has: which tokens count, how strongly, and what a run does about it.
+"""The base of all objectives over environment tokens: which tokens count, and how much.
 
-An objective is one class in one file: its options, and the methods of `Objective` in which it differs. Hosts carry tensors to
+An objective is one class in one file: its options, and the methods of `Objective` that it overrides. Hosts pass tensors to
 these methods, and loop over a run's objectives (`run`).
 """
 
@@ -30,7 +30,7 @@ def _imported(value: Any) -> Any:
 
 
 def _ratios(value: Any) -> Any:
-    """False, or the ratio of every category."""
+    """Return False, or the ratio of every category."""
     if isinstance(value, bool):
         return dict(KEEP) if value else False
     if not isinstance(value, Mapping):
@@ -47,7 +47,7 @@ def _ratios(value: Any) -> Any:
 
 
 class Objective(Options):
-    """An objective's options and arithmetic. A subclass says what its `loss` is, and overrides what else differs.
+    """An objective's options and arithmetic. A subclass defines `loss`, and overrides what else differs.
 
     Raises:
         UserError: a value is out of its range; the message names the field, the value and what to write.
@@ -73,8 +73,7 @@ class Objective(Options):
     )
     content_only: bool = option("Leave out chat-template scaffold around the content (headers, tags).", default=True)
     include_errors: bool = option(
-        "Count failures that the host made (unknown tool, exception, timeout); that they are left out is ours. Error texts that "
-        "a tool returned always count.",
+        "Count error texts that the host wrote (unknown tool, exception, timeout). Those that a tool returned always count.",
         default=False,
     )
     include_truncated: bool = option(
@@ -107,14 +106,14 @@ class Objective(Options):
         write="true, or some of {k: 3, factor: 0.5, share: 0.2, sets: null}",
     )
     zero_variance_groups: Literal["keep", "drop", "refill"] = option(
-        "What becomes of groups whose rewards are all equal: 'keep' their world-model gradient; 'drop' it, so that N no longer "
-        "counts them and the host's own normaliser still does; or 'refill', as the paper does: other prompts are sampled in "
-        "their place until every group has an advantage.",
+        "What to do with groups whose rewards are all equal: 'keep' their world-model gradient; 'drop' it, so that N no longer "
+        "counts them while the host's own normaliser does; or 'refill', as the paper does: sample other prompts instead until "
+        "every group has an advantage.",
         default="keep",
     )
     max_refills: Whole = option(
-        "With 'refill': how many further prompts a batch may take, in whole batches. Groups that are then still without an "
-        "advantage stay in the batch, and their environment tokens do not count.",
+        "With 'refill': how many batches of further prompts a batch may take. Groups that still have no advantage then stay in "
+        "the batch, and their environment tokens do not count.",
         default=10,
         ge=1,
     )
@@ -128,19 +127,19 @@ class Objective(Options):
         write=TURN_RATIOS,
     )
     on_silence: Literal["warn", "stop"] = option(
-        "What to do about a coefficient above 0 and optimizer batches without a token that counts: 'warn' once, with the likely "
+        "What to do if the coefficient is above 0 but optimizer batches have no token that counts: 'warn' once, with the likely "
         "causes, or also 'stop' the run after silent_batches of them.",
         default="warn",
     )
     silent_batches: Whole = option(
-        "How many optimizer batches in a row may be without a token that counts (TRL's optimizer steps, verl's global steps).",
+        "How many optimizer batches in a row may have no token that counts (TRL's optimizer steps, verl's global steps).",
         default=3,
         ge=1,
         write="a whole number of optimizer batches >= 1",
     )
     policy_loss: bool = option(
-        "false leaves the host's loss out and trains on environment tokens alone: the paper's SFT-only arm, which lost in its "
-        "tasks. Rollouts, rewards and advantages are made and logged as before. Needs a coefficient above 0 throughout.",
+        "false leaves the host's loss out and trains on environment tokens alone: the paper's SFT-only arm, which did worse "
+        "on its tasks. Rollouts, rewards and advantages are made and logged as before. Needs a coefficient above 0 throughout.",
         default=True,
     )
 
@@ -212,12 +211,12 @@ class Objective(Options):
 
     @property
     def notice(self) -> str | None:
-        """Return the notice before a run's first step, that the policy loss is left out; None if it is not."""
+        """Return the notice that the policy loss is left out, for before the first step; None if it is not."""
         if self.policy_loss:
             return None
         return (
             "policy_loss is false: the policy loss is left out, and the run trains on environment tokens alone (logged as "
-            "policy_silent: 1); the paper's arm of this kind lost in its tasks"
+            "policy_silent: 1); the paper's SFT-only arm did worse on its tasks"
         )
 
     @property
@@ -237,7 +236,7 @@ class Objective(Options):
             return self.tools.get(tool, 0.0) if tool is not None else 0.0
         return float(tool in self.tools)
 
-    # -- what a host asks, in the order of a run -----------------------------------------------------------------------------
+    # -- what a host calls, in a run's order ---------------------------------------------------------------------------------
 
     def weigh(
         self, origins: Iterable[Origin], *, dropped: bool = False, tally: Tally | None = None
@@ -246,7 +245,7 @@ class Objective(Options):
         return weigh(origins, self, dropped=dropped, tally=tally)
 
     def count(self, weights: torch.Tensor, environment_mask: torch.Tensor) -> torch.Tensor:
-        """Return what a batch adds to N, as a 0-d int64 tensor: a count of members, not a sum of weights.
+        """Return what a batch adds to N, as a 0-d int64 tensor: a count of tokens, not a sum of weights.
 
         Args:
             weights: (B, T) weight of each token; 0 = not selected.

@@ -1,4 +1,4 @@
-"""The objectives of a run, over which both hosts loop: their columns, their terms of the loss, and what is watched of each."""
+"""A run's objectives, over which both hosts loop: their columns, loss terms, figures and monitors."""
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,12 +18,12 @@ TALLIES = 64  # of the last generation batches: more than an accumulation window
 
 
 def column(base: str, name: str) -> str:
-    """Return the column, or the value beside a batch, of the objective `name`. A run's only objective has the bare names."""
+    """Return the name of an objective's column or value in a batch. A run's only objective, "", has the bare name."""
     return f"{base}_{name}" if name else base
 
 
 class Objectives(dict[str, Objective]):
-    """The objectives of a run by name. A run's only objective is called ""; without any, a run is the host's own."""
+    """A run's objectives by name. A run's only objective is called ""; a run without any is the host's own."""
 
     @property
     def active(self) -> bool:
@@ -32,12 +32,12 @@ class Objectives(dict[str, Objective]):
 
     @property
     def written(self) -> bool:
-        """Whether somebody wrote a coefficient."""
+        """Whether a coefficient was given."""
         return any(one.coeff_given or one.active for one in self.values())
 
     @property
     def max_refills(self) -> int:
-        """How many further prompts a batch may take in the place of groups without an advantage, in whole batches."""
+        """How many batches of further prompts may replace a batch's groups without an advantage."""
         return max((one.max_refills for one in self.values() if one.refills), default=0)
 
     @property
@@ -52,7 +52,7 @@ class Objectives(dict[str, Objective]):
 
     @property
     def categorize(self) -> bool:
-        """Whether the categories of turns are wanted."""
+        """Whether an objective needs the categories of turns."""
         return any(one.turn_information for one in self.values())
 
     def transportable(self) -> "Objectives":
@@ -71,16 +71,16 @@ class Objectives(dict[str, Objective]):
         ranks: int,
         masked: torch.Tensor,
     ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        """Add the objectives' shares of a micro-batch to the host's loss, or with `policy_loss` false put them in its place.
+        """Add the objectives' terms of a micro-batch to the host's loss, or replace it if `policy_loss` is false.
 
-        Data parallelism averages over ranks what is a sum over them: each term is multiplied by their number. Where all
-        coefficients are 0, the host's tensor goes back as it is.
+        The terms are sums over ranks, but data parallelism averages: each term is multiplied by the number of ranks. If all
+        coefficients are 0, the host's tensor is returned unchanged.
 
         Args:
             loss: the host's.
             logps: (B, T) with gradient, of the tokens to which `columns` belong.
             coeffs, num_tokens, num_tools: by objective; N of the whole optimizer batch, and how many tools have figures.
-            masked: 0-d, completions that the host's truncation masking removed.
+            masked: 0-d, the number of completions that the host's truncation masking removed.
 
         Returns:
             The loss, 0-d, and each objective's `metrics.token_sums`.
@@ -109,22 +109,22 @@ class Objectives(dict[str, Objective]):
 
 
 class RunObjective:
-    """One objective while a run goes on: the numbers of its tools, its figures, its guard, and its empty batches.
+    """One objective's state during a run: its tools' numbers, its figures, its guard and its monitor of empty batches.
 
     Args:
-        name: in the run; "" for the only one.
-        limit: the host's name of the limit on a rollout's length.
-        tempered: whether the host's log-probabilities are divided by a temperature, which the figures' names say.
-        tools: the tools that the host knows of.
+        name: its name in the run; "" for the only one.
+        limit: the host's setting that limits a rollout's length.
+        tempered: whether the host's log-probabilities are divided by a temperature; the figures' names then say so.
+        tools: the tools that the host knows.
 
     Attributes:
         tools: the tools with figures of their own, in the order of their numbers.
-        tallies: what became of the environment tokens of the last generation batches.
-        meters: figures, by the mode or the set of an evaluation.
-        notices: what to say before the first step.
+        tallies: for each of the last generation batches, what became of its environment tokens.
+        meters: figures by mode or evaluation set.
+        notices: warnings for before the first step.
 
     Raises:
-        UserError: by the options alone no token can count, and the run is to stop.
+        UserError: `on_silence` is `stop`, and with these options no token can count.
     """
 
     def __init__(
@@ -160,9 +160,9 @@ class RunObjective:
 
         Args:
             rows: each completion's spans and what is known of them.
-            without_variance: whether all rewards of its group are equal.
-            facts: counts of the completions that are no objective's own.
-            held_out: whether they are an evaluation's, whose figures are of all groups.
+            without_variance: for each completion, whether all rewards of its group are equal.
+            facts: counts that are the same for every objective.
+            held_out: whether the completions are an evaluation's, whose figures cover all groups.
         """
         tally = replace(facts, left_out=facts.left_out.copy())
         drops = self.objective.zero_variance_groups != "keep" and not held_out
@@ -184,8 +184,8 @@ class RunObjective:
         figures = {} if self.guard is None else self.guard.figures()
         return {f"{self.prefix}/{key}": value for key, value in figures.items()}
 
-    def term_alone(self) -> str:
-        """Return what to say of an optimizer step with tokens that counted but only advantages of 0."""
+    def term_alone_warning(self) -> str:
+        """Return the warning for an optimizer step with tokens that counted but only advantages of 0."""
         return (
             "all advantages of an optimizer step were 0: it trained on the world-model term alone (logged as "
             f"{self.prefix}/policy_silent)"

@@ -26,7 +26,7 @@ from wm_plugin.trl.callbacks import EndCallback
 from wm_plugin.trl.doctor import check_tokenizer
 from wm_plugin.trl.rewards import check_truth
 from wm_plugin.trl.settings import ObjectiveSettings
-from wm_plugin.trl.term import TermMixin, nothing_asked, resolve
+from wm_plugin.trl.term import TermMixin, no_coefficient_warning, resolve
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ class WorldModelAsyncGRPOTrainer(TermMixin, AsyncGRPOTrainer):
             if self.accelerator.is_main_process:
                 _put_loop(self.rollout_worker)
             self._wm_log(
-                nothing_asked(world_model, self.args, args[1] if len(args) > 1 else kwargs.get("reward_funcs"))
+                no_coefficient_warning(world_model, self.args, args[1] if len(args) > 1 else kwargs.get("reward_funcs"))
             )
             names = support.names_of_tools(tools, environment_factory)
             asked = objectives.active or objectives.refills

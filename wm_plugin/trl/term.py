@@ -1,8 +1,8 @@
-"""The objectives on any of TRL's trainers: N of an optimizer step, their shares of a micro-batch, and what is logged.
+"""The objectives on any of TRL's trainers: N of an optimizer step, the terms of a micro-batch, and logging.
 
-What differs from trainer to trainer is how the tokens' log-probabilities and weights are had; that is in `trainer` and
-`async_trainer`. A micro-batch has the columns of each objective (`objectives.run`), `wm_masked` (completions that the host's
-truncation masking removed), `wm_num_tokens` ((K,), N of each of the K objectives) and `advantages`.
+`trainer` and `async_trainer` get the tokens' log-probabilities and weights, each in its way. A micro-batch has each objective's
+columns (`objectives.run`), `wm_masked` (completions that the host's truncation masking removed), `wm_num_tokens` ((K,), N of each
+of the K objectives) and `advantages`.
 """
 
 import logging
@@ -20,7 +20,7 @@ from wm_plugin.trl.callbacks import GUARD_KEY, StateCallback
 from wm_plugin.trl.settings import ObjectiveSettings
 
 logger = logging.getLogger(__name__)
-LIMIT = "max_completion_length"  # the host's name of the limit on a rollout's length
+LIMIT = "max_completion_length"  # the host's setting that limits a rollout's length
 
 if TYPE_CHECKING:
     from transformers import Trainer as _Host  # the mixin is put in front of one of TRL's
@@ -85,12 +85,12 @@ class Window:
 
 
 class TermMixin(_Host):
-    """What TRL's trainers share. A subclass has `_wm_count_window`, and calls `_wm_start` and `_wm_add`."""
+    """What TRL's trainers share. A subclass defines `_wm_count_window`, and calls `_wm_start` and `_wm_add`."""
 
-    _wm = Objectives()  # empty: no override acts, such as before the host is complete
+    _wm = Objectives()  # empty until the host is complete: until then overrides do nothing
     _wm_running: list[RunObjective] = []  # noqa: RUF012 - replaced, never changed
     _wm_guards: list[StateCallback] = []  # noqa: RUF012
-    _wm_eval_set = ""  # before our figures in an evaluation: the name of its set of rows, if it has one
+    _wm_eval_set = ""  # the prefix of our figures in an evaluation of a named set
     _metrics: dict[str, Any]  # the host's
 
     def _wm_start(self, objectives: Objectives, running: list[RunObjective]) -> None:
@@ -108,7 +108,7 @@ class TermMixin(_Host):
         ]
         for callback in self._wm_guards:
             self.add_callback(callback)
-        # of an evaluation's sets: each objective's summed NLL and tokens
+        # each objective's summed NLL and tokens, by evaluation set
         self._wm_held_out: dict[str, dict[str, tuple[float, float]]] = {}
 
     def _wm_make_running(self, objectives: Objectives, tools: Iterable[str]) -> list[RunObjective]:
@@ -134,7 +134,7 @@ class TermMixin(_Host):
         window = self._wm_window
         if window.begins():
             counts = torch.zeros(len(self._wm), 3, dtype=torch.int64, device=self.accelerator.device)
-            if self._wm.active:  # else N divides nothing, and rollouts made ahead would draw before the dropout does
+            if self._wm.active:  # else N divides nothing, and generating early would shift dropout's random numbers
                 counts = self.accelerator.reduce(self._wm_count_window(), reduction="sum")
             window.start(counts)
         window.position += 1
@@ -143,7 +143,7 @@ class TermMixin(_Host):
     # -- the loss -------------------------------------------------------------------------------------------------------------
 
     def _wm_add(self, loss: torch.Tensor, logps: torch.Tensor, inputs: dict[str, Any]) -> torch.Tensor:
-        """Return the host's loss with the objectives' shares of a micro-batch.
+        """Return the host's loss with the objectives' terms of a micro-batch.
 
         Args:
             loss: the host's.
@@ -194,7 +194,7 @@ class TermMixin(_Host):
             counted = int(in_loss) if bounded else selected
             if one.monitor.record(coeff=coeff, environment=environment, counted=counted):
                 self._wm_report(place, one)
-            if counted:  # what is told of a later silence is of the rollouts since, or of the same generation batch
+            if counted:  # a later report covers only rollouts since then, or of the same generation batch
                 last = list(one.tallies)[-1:]
                 one.tallies.clear()
                 one.tallies.extend(last)
@@ -208,7 +208,7 @@ class TermMixin(_Host):
             logger.warning(text)
 
     def _wm_end(self) -> None:
-        """Report objectives that had no token in the whole run. Called as training ends, on every rank."""
+        """Report objectives without a token in the whole run. Called on every rank as training ends."""
         for place, one in enumerate(self._wm_running):
             if one.monitor.at_end():
                 self._wm_report(place, one)
@@ -238,11 +238,11 @@ class TermMixin(_Host):
                 figures |= one.guard_figures()
             self._metrics[mode].update({prefix + key: [value] for key, value in figures.items()})
             if figures and meter.term_alone and mode == "train" and self._wm.policy_loss:
-                self._wm_warn_once("silent", one.term_alone())
+                self._wm_warn_once("silent", one.term_alone_warning())
         super().log(logs, *args, **kwargs)
 
     def _wm_after_evaluation(self) -> None:
-        """Tell the guards of an evaluation of all sets. A checkpoint of this step is written next."""
+        """Pass an evaluation's figures of all sets to the guards, before a checkpoint of this step is written."""
         for one in self._wm_running:
             if isinstance(one.guard, Guard):
                 sets = self._wm_held_out.get(one.name, {})
@@ -256,11 +256,11 @@ class TermMixin(_Host):
         self._wm_warned.add(kind)
 
 
-def nothing_asked(world_model: Objective | None, args: Any, reward_funcs: Any) -> str | None:
-    """Return what to warn of where nobody wrote a coefficient; None if somebody did, or if a reward of predictions trains.
+def no_coefficient_warning(world_model: Objective | None, args: Any, reward_funcs: Any) -> str | None:
+    """Return the warning for a run without a coefficient; None if it has one, or trains on a reward of predictions.
 
     Args:
-        reward_funcs: what the trainer was given; those of `wm_plugin.trl.rewards` are of predictions.
+        reward_funcs: the trainer's argument; those of `wm_plugin.trl.rewards` score predictions.
     """
     if resolve(world_model, args).written:
         return None
@@ -279,7 +279,7 @@ def resolve(world_model: Objective | None, args: Any) -> Objectives:
     """Return the objectives of a run, from the argument or the `echo_*` fields of a config; empty without either.
 
     Raises:
-        UserError: both are given, or the argument is no objective.
+        UserError: both are given, or the argument is not an objective.
     """
     if world_model is not None and not isinstance(world_model, Objective):
         raise UserError(f"world_model is {shown(world_model)}; write world_model=EchoConfig(coeff=0.05)")

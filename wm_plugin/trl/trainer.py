@@ -45,7 +45,7 @@ from wm_plugin.trl.config import WorldModelGRPOConfig
 from wm_plugin.trl.refill import Prompts, groups_to_sample, join, move, split
 from wm_plugin.trl.rewards import check_truth
 from wm_plugin.trl.rollout import Rollouts, Turns, as_text, called, parsing_within_bounds, unanswered
-from wm_plugin.trl.term import TermMixin, nothing_asked, resolve
+from wm_plugin.trl.term import TermMixin, no_coefficient_warning, resolve
 
 logger = logging.getLogger(__name__)
 
@@ -129,7 +129,7 @@ class WorldModelMixin(TermMixin, _Host):
         watch = next(iter(objectives.values()), Objective())
         self._wm_reward_monitor = EmptyRewardMonitor(stop=watch.on_silence == "stop", batches=watch.silent_batches)
         self.add_callback(EndCallback(self._wm_end))
-        self._wm_log(nothing_asked(world_model, self.args, self.reward_funcs))
+        self._wm_log(no_coefficient_warning(world_model, self.args, self.reward_funcs))
         if not objectives or not (objectives.active or objectives.refills or support.has_tokens(self)):
             return
         try:

@@ -1,12 +1,12 @@
 """The world-model objective inside verl's PPO trainers: overrides, each of which calls the host and adds to it.
 
-Where exactness needs care:
+Exactness needs care in three places:
 
-* Which tokens count is decided where the rollout ends (agent loop) and written as columns of the batch, once its padding rows,
-  which verl copies from a real row, are known.
+* The agent loop decides which tokens count as a rollout ends. They become columns of the batch once its padding rows are known,
+  which verl copies from a real row.
 * N is counted by the workers, over all ranks, when a mini-batch is complete and before it is split into micro-batches. Which
   weights sampled its rows does not matter: the term is the actor's own likelihood of what the environment wrote.
-* verl averages metrics over ranks and updates: the workers send sums, and the figures are made here.
+* verl averages metrics over ranks and updates: the workers send sums, and the figures are computed here.
 """
 
 import logging
@@ -69,10 +69,10 @@ from wm_plugin.verl.worker import (
     WorldModelTrainingWorker,
 )
 
-HELD_OUT = ("nll", "perplexity", "tokens", "tool", "information")  # of the objective's figures, in validations
-EVICTED = "training/filter_groups/evicted_samples"  # verl's count of the groups that it took out of a step
+HELD_OUT = ("nll", "perplexity", "tokens", "tool", "information")  # the objective's figures that validations log
+EVICTED = "training/filter_groups/evicted_samples"  # verl's count of the groups that it removed from a step
 
-WORKERS = {  # of an actor: the names of verl's, since Ray makes copies of classes -> ours
+WORKERS = {  # ours for each of verl's actor workers, by name since Ray copies classes
     ActorRolloutRefWorker.__name__: WorldModelActorRolloutRefWorker,
     DetachActorWorker.__name__: WorldModelDetachActorWorker,
 }
@@ -88,16 +88,16 @@ else:
 
 
 class WorldModelTrainerMixin(_Host):
-    """The world-model term in front of one of verl's trainers.
+    """Adds the world-model term to one of verl's trainers, as its first base.
 
-    With `wm.coeff` 0 for the whole run, loss, gradients and parameters are verl's own, bit by bit; the environment tokens' NLL is
-    still measured and logged.
+    With `wm.coeff` 0 for the whole run, loss, gradients and parameters are verl's own, bit for bit; the NLL of the environment's
+    tokens is still measured and logged.
 
     Raises:
-        UserError: a combination that is not known to be exact (see `wm_plugin.verl.support`), with the way out.
+        UserError: a combination is not known to be exact (see `wm_plugin.verl.support`); the message says what to change.
     """
 
-    _wm_mode: str  # verl's name of the trainer that it is in front of
+    _wm_mode: str  # verl's name of the trainer behind the mixin
     _wm_running: list[RunObjective]
     _wm_strength: Strength | None = None  # of the control's curriculum
     _wm_saved = -1  # the step of the last checkpoint
@@ -190,7 +190,7 @@ class WorldModelTrainerMixin(_Host):
     # -- rollouts ----------------------------------------------------------------------------------------------------------
 
     def fit(self, agent_loop_manager: Any) -> Any:
-        """Rows that name verl's tool loop, as verl's own tool data do, are played by ours, which is built on it."""
+        """Train with our tool loop on rows that name verl's, as verl's own tool data do; ours is built on it."""
         generate, ours = agent_loop_manager.generate_sequences, support.in_place_of_verls(self.config)
 
         def generate_sequences(prompts: Any) -> Any:  # of training, of validation, and of an earlier checkpoint
@@ -206,7 +206,7 @@ class WorldModelTrainerMixin(_Host):
         batch = super()._next_train_batch(*args, **kwargs)
         if self._wm_turn_budget is not None:
             turns = self._wm_turn_budget.turns + 1  # and the turn that ends
-            # of each row: a checkpoint of an asynchronous mode keeps rows that wait for their rollout, and no single values
+            # one value a row: an asynchronous mode's checkpoint keeps waiting rows, but no values of a whole batch
             tu.assign_non_tensor_stack(batch, MAX_TURNS, [turns] * len(batch))
         if self._wm.control is not None or self._wm.simulation is not None:
             strength = 1.0 if self._wm_strength is None else self._wm_strength.value
@@ -231,7 +231,7 @@ class WorldModelTrainerMixin(_Host):
         return f"{next(one.prefix for one in self._wm_running if one.objective.refills)}/refill"
 
     def _add_prompts_to_generate(self, num_prompts: int) -> int:
-        """verl asks for further prompts in place of those without an advantage, for ever: at the bound it takes what comes."""
+        """Stop filtering at the bound: verl would replace groups without an advantage forever."""
         most = self._wm.objectives.max_refills * self.config.data.train_batch_size
         if self._wm.objectives.refills and self._wm_refilled >= most:
             self.replay_buffer.filter_groups_metric = None
@@ -239,13 +239,16 @@ class WorldModelTrainerMixin(_Host):
         return super()._add_prompts_to_generate(num_prompts)
 
     def _balance_batch(self, batch: Any, metrics: dict, *args: Any, **kwargs: Any) -> Any:
-        self._count_lost(batch, metrics)  # verl fills up with padding rows next
+        self._count_lost(batch, metrics)  # verl adds padding rows next
         return super()._balance_batch(batch, metrics, *args, **kwargs)
 
     def _build_replay_buffer(self) -> Any:
-        """verl replaces the groups in which a trajectory failed by further ones, for ever, in its asynchronous modes at least."""
+        """Count failures in the groups that verl evicts, and read validation rows before verl clears them.
+
+        verl replaces groups with a failed trajectory, in its asynchronous modes at least without a bound.
+        """
         buffer = super()._build_replay_buffer()
-        if not isinstance(buffer, ReplayBuffer):  # a user's own need not be one
+        if not isinstance(buffer, ReplayBuffer):  # a user's own may be another class
             return buffer
         evict = buffer._evict_terminal_groups
 
@@ -260,7 +263,7 @@ class WorldModelTrainerMixin(_Host):
 
             def measured_sample(global_steps: int, partition_id: str, *args: Any, **settings: Any) -> Any:
                 batch, metrics = sample(global_steps, partition_id, *args, **settings)
-                if partition_id == "val" and batch.keys:  # verl clears its rows when it has read them
+                if partition_id == "val" and batch.keys:  # verl clears these rows next
                     if self.config.trainer.get("validation_data_dir"):
                         self._keep_prompts(batch)
                     if self._wm.measures_validation and self._wm_on:
@@ -271,7 +274,7 @@ class WorldModelTrainerMixin(_Host):
         return buffer
 
     def _count_failed(self, prompts: Collection[str], keys: Iterable[str]) -> None:
-        """Of the trajectories of these prompts those failed that left no output; keys are prompt_session_output."""
+        """Count the trajectories of these prompts that left no output, and so failed; keys are prompt_session_output."""
         if prompts:
             finished = {key.rpartition("_")[0] for key in keys if key.partition("_")[0] in prompts}
             trajectories = len(prompts) * self.config.actor_rollout_ref.rollout.n
@@ -292,11 +295,11 @@ class WorldModelTrainerMixin(_Host):
             return share
         text = (
             f"{lost} of {trajectories} trajectories failed in the agent loop (the log shows each as 'Error in _run_prompt'), "
-            "and verl replaces them by padding, or their groups by further prompts"
+            "and verl replaces them with padding, or their groups with further prompts"
         )
-        ours = self._wm.objectives.active or self._wm.environment is not None  # else the run is to be as without us
+        ours = self._wm.objectives.active or self._wm.environment is not None  # else the run must go as without us
         if (ours and share > self._wm.max_lost) or lost == trajectories:
-            raise RuntimeError(f"wm: {text}; mend the environment, or allow more with wm.max_lost")
+            raise RuntimeError(f"wm: {text}; fix the environment, or allow more with wm.max_lost")
         self._warn_once("lost", text)
         return share
 
@@ -337,21 +340,21 @@ class WorldModelTrainerMixin(_Host):
             self._wm_episodes = []
 
     def _check_worlds(self, episodes: Sequence[Mapping[str, float]]) -> None:
-        """Worlds that are lost are no failures of the agent loop; too many of them end the run by the same rule."""
+        """Check that not too many episodes lost their world, and that simulated ones were simulated."""
         if self._wm.simulates_all and any("simulation/requests" not in episode for episode in episodes):
             raise RuntimeError(
-                f"wm: episodes of a step were not in the world model, though wm.simulation says so: the column {TRAINING} did "
-                "not reach the agent loop; report it with your verl version"
+                f"wm: episodes of a step were not simulated, though wm.simulation is set: the column {TRAINING} did not "
+                "reach the agent loop; report it with your verl version"
             )
         lost = sum(bool(episode.get("lost")) for episode in episodes)
         if lost > self._wm.max_lost * len(episodes):
             raise RuntimeError(
-                f"wm: {lost} of {len(episodes)} episodes lost their world (the log says why); mend it, or the world model's "
+                f"wm: {lost} of {len(episodes)} episodes lost their world (the log says why); fix it, or the world model's "
                 "server, or allow more with wm.max_lost"
             )
 
     def _record_unfilled(self, rows: Sequence["Row"], metrics: dict) -> None:
-        """Log how many groups of the batch have no advantage, and warn of it."""
+        """Log how many groups of the batch have no advantage, and warn if there are any."""
         members = [row for row in rows if not row.padding]
         equal = without_variance([row.uid for row in members], [row.reward for row in members])
         unfilled = len({row.uid for row, same in zip(members, equal, strict=True) if same})
@@ -366,7 +369,7 @@ class WorldModelTrainerMixin(_Host):
             )
 
     def _record_cuts(self, results: Sequence[tuple[int, int]], metrics: dict) -> None:
-        """Log the share of the tools' results that verl cut, and warn of it."""
+        """Log the share of tool results that verl cut, and warn if there are any."""
         total, cut = sum(count for count, _ in results), sum(cuts for _, cuts in results)
         if not total:
             return
@@ -404,13 +407,13 @@ class WorldModelTrainerMixin(_Host):
                     facts.unanswered += row.extra[RESULTS][0]
         for one in self._wm_running:
             if not held_out:
-                one.tallies.clear()  # only of this step
+                one.tallies.clear()  # of this step only
             spans = one.weigh(origins, equal, facts, held_out=held_out)
             _learn_tool_names(one, rows, spans)
             yield one, spans
 
     def _origins(self, row: "Row") -> list[Origin]:
-        """Return the environment's spans in a response and what is known of each: from our agent loop, or from a user's own."""
+        """Return a response's environment spans and what is known of each, from our agent loop or a user's own."""
         if row.extra.get(ERROR):
             raise UserError(row.extra[ERROR])
         if ORIGINS in row.extra:
@@ -431,7 +434,7 @@ class WorldModelTrainerMixin(_Host):
         return []
 
     def _way_to_our_loop(self) -> str:
-        """Return what to write so that rollouts are made by our agent loop: verl asks the dataset first, then the config."""
+        """Return what to write so that our agent loop plays: verl asks the dataset first, then the config."""
         if AGENT_NAME in getattr(getattr(self.train_dataset, "dataframe", None), "column_names", ()):
             return f"drop the dataset's column {AGENT_NAME}, which wins over default_agent_loop"
         return f"write {support.OUR_LOOP}"
@@ -470,7 +473,7 @@ class WorldModelTrainerMixin(_Host):
                 metrics |= {f"val-aux/{name}/{key}": values[key] for key in kept}
             if one.guard is not None and self._wm_on:
                 sums = {name: (meter.nll, meter.tokens) for name, meter in one.meters.items()}
-                self._say(one.guard.after_evaluation(self.global_steps, sums))
+                self._warn(one.guard.after_evaluation(self.global_steps, sums))
         guarded = any(one.guard is not None for one in self._wm_running)
         if guarded and self._wm_on and self._wm_saved == self.global_steps:  # verl saves before it validates
             self._save_state()
@@ -479,7 +482,7 @@ class WorldModelTrainerMixin(_Host):
     def _measure(self, batch: Any) -> None:
         """Add the environment tokens of some validation rollouts to the figures of their sets."""
         own = type(batch)(partition_id=batch.partition_id, keys=list(batch.keys), tags=list(batch.tags))
-        own = super()._balance_batch(own, {})  # which fills it up for the ranks, and brings it in another order
+        own = super()._balance_batch(own, {})  # which pads it for the ranks, and reorders it
         temperature = self.config.actor_rollout_ref.rollout.temperature
         own.extra_info.update({"calculate_entropy": False, "compute_loss": False, "temperature": temperature})
         with self._room_for_the_actor():
@@ -504,7 +507,7 @@ class WorldModelTrainerMixin(_Host):
 
     @contextmanager
     def _room_for_the_actor(self) -> Iterator[None]:
-        """Rollout engines sleep meanwhile, as in an update."""
+        """Let the rollout engines sleep meanwhile, as in an update."""
         self.checkpoint_manager.sleep_replicas()
         yield
         self.checkpoint_manager.update_weights(self.global_steps)
@@ -526,7 +529,7 @@ class WorldModelTrainerMixin(_Host):
         return batch
 
     def _record_update(self, one: RunObjective, metrics: dict, coeff: float, silent: Any, rows: int) -> None:
-        """Log an objective's figures of an update, and watch them."""
+        """Log an objective's figures of an update, and pass them to its guard and monitor."""
         names = [f"actor/{column(SUMS, one.name)}/{index}" for index in range(size(len(one.tools)))]
         sums = [metrics.pop(name, None) for name in names]
         nll, tokens, in_loss, *_ = sums
@@ -535,10 +538,10 @@ class WorldModelTrainerMixin(_Host):
         found = one.objective.figures(sums, one.tools, steps=1, coeff=coeff, silent=silent)
         metrics.update({f"{one.prefix}/{key}": value for key, value in found.items()})
         if one.guard is not None:
-            self._say(one.guard.after_step(nll=nll, tokens=tokens, entropy=metrics.get("actor/entropy")))
+            self._warn(one.guard.after_step(nll=nll, tokens=tokens, entropy=metrics.get("actor/entropy")))
             metrics.update(one.guard_figures())
         if silent and coeff > 0 and in_loss and self._wm.objectives.policy_loss:
-            self._warn_once("silent", one.term_alone())
+            self._warn_once("silent", one.term_alone_warning())
         tally = Tally.sum(one.tallies)
         due = one.monitor.record(coeff=coeff, environment=tally.environment, counted=in_loss)
         last = self.global_steps >= self.total_training_steps and _last_update(self)
@@ -550,7 +553,7 @@ class WorldModelTrainerMixin(_Host):
             logger.warning(text)
 
     def _check_counts(self, counted: float | None, selected: int, rows: int) -> None:
-        """Check that the tokens that the workers saw in an update are those that the trainer wrote."""
+        """Check that the workers counted as many tokens in an update as the trainer selected."""
         if counted is None:
             raise RuntimeError(
                 "wm: the actor's update reported nothing of the world-model term: its workers run another loss; "
@@ -616,21 +619,21 @@ class WorldModelTrainerMixin(_Host):
             ):
                 found |= {f"{path}{key}": value for key, value in described.items()}
             if one.guard is not None and not one.guard.load_state_dict(values[column("guard", one.name)]):
-                logger.warning("the checkpoint has no guard of these settings: it starts anew")
+                logger.warning("the checkpoint has no guard with these settings: it starts anew")
         if self._wm_turn_budget is not None and not self._wm_turn_budget.load_state_dict(values["turn_budget"] or {}):
             logger.warning(
-                "the checkpoint's wm.turn_budget is another one: it starts at %d", self._wm_turn_budget.turns
+                "the checkpoint's wm.turn_budget has other settings: it starts at %d", self._wm_turn_budget.turns
             )
         if self._wm_strength is not None and not self._wm_strength.load_state_dict(values["control"] or {}):
             logger.warning(
-                "the checkpoint's wm.control.curriculum is another one: it starts at %g", self._wm_strength.value
+                "the checkpoint's wm.control.curriculum has other settings: it starts at %g", self._wm_strength.value
             )
         changed = [f"wm.{key}: {before.get(key)} -> {now[key]}" for key in now if before.get(key) != now[key]]
         if changed:
             logger.warning("the config is not the checkpoint's: %s", ", ".join(changed))
 
     def _check_restored(self, folder: str) -> None:
-        """Refuse rollouts of a run without us, which an asynchronous mode's checkpoint keeps until they are trained on."""
+        """Refuse rollouts of a run without the term, which an asynchronous mode's checkpoint keeps until they are trained on."""
         if self.trainer_mode == "sync" or not (self._wm_on and self._wm.objectives.active):
             return
         items = tq.kv_list("train").get("train", {})
@@ -643,10 +646,10 @@ class WorldModelTrainerMixin(_Host):
         if silent := sum(known.isdisjoint(getattr(extra, "data", extra) or {}) for extra in extras):
             raise UserError(
                 f"the checkpoint is of a run without wm, and {silent} rollouts that it keeps do not say which tokens are the "
-                f"environment's; move {os.path.join(folder, 'transfer_queue')} away to go on with later prompts"
+                f"environment's; move {os.path.join(folder, 'transfer_queue')} away to continue with later prompts"
             )
 
-    def _say(self, text: str | None) -> None:
+    def _warn(self, text: str | None) -> None:
         if text is not None:
             logger.warning(text)
 
@@ -663,20 +666,20 @@ class WorldModelTrainer(WorldModelTrainerMixin, PPOTrainerSync):
 
 
 class WorldModelColocateAsyncTrainer(WorldModelTrainerMixin, PPOTrainerColocateAsync):
-    """`trainer.v1.trainer_mode=colocate_async`: generation goes on where training interrupted it, with the new weights."""
+    """`trainer.v1.trainer_mode=colocate_async`: generation continues where training interrupted it, with the new weights."""
 
     _wm_mode = "colocate_async"
 
     @contextmanager
     def _room_for_the_actor(self) -> Iterator[None]:
-        self.checkpoint_manager.abort_replicas()  # rollouts for training, which go on later
+        self.checkpoint_manager.abort_replicas()  # rollouts for training, which continue later
         with super()._room_for_the_actor():
             yield
         self.checkpoint_manager.resume_generation_replicas()
 
 
 class WorldModelSeparateAsyncTrainer(WorldModelTrainerMixin, PPOTrainerSeparateAsync):
-    """`trainer.v1.trainer_mode=separate_async`: generation is on devices of its own, and gets weights now and then."""
+    """`trainer.v1.trainer_mode=separate_async`: generation has its own devices, and gets new weights from time to time."""
 
     _wm_mode = "separate_async"
 
@@ -701,11 +704,11 @@ class Row(NamedTuple):
     sampled: torch.Tensor  # (T,), 1 = sampled by the policy
     reward: float
     extra: Mapping[str, Any]  # the trajectory's `extra_fields`
-    padding: bool  # verl fills a batch up with copies
+    padding: bool  # verl pads a batch with copies
 
 
 def _read_rows(data: Any, tags: Sequence[Mapping[str, Any]], rewards: Sequence[float]) -> list[Row]:
-    """Return the rows of a batch, from verl's columns of it."""
+    """Return a batch's rows, from verl's columns."""
     return [
         Row(
             uid=getattr(uid, "data", uid),
@@ -733,15 +736,15 @@ def _last_update(trainer: Any) -> bool:
 
 
 def _check_rows(wm: WorldModelConfig, dataset: Any, files: str) -> None:
-    """Refuse rows with which their world cannot begin, which a rollout would find out. Where there is one world, all rows have
-    the columns of the first.
+    """Refuse rows with which their world cannot begin, before a rollout fails on one. Of a single world's rows only the first is
+    read, since all have its columns.
     """
     if not len(dataset):
         return
     rows: Iterable[Any]
     if isinstance(wm.environment, Mapping) and type(dataset).__getitem__ is RLHFDataset.__getitem__:
         rows = dataset.dataframe["extra_info"] if "extra_info" in dataset.dataframe.column_names else [None]
-    else:  # a class of the user's own makes its rows as it likes
+    else:  # a user's own class makes its rows as it likes
         rows = [dataset[0].get("extra_info")]
     checked = set()
     for number, row in enumerate(rows):
@@ -761,7 +764,7 @@ def _check_rows(wm: WorldModelConfig, dataset: Any, files: str) -> None:
 
 def _check_sets(names: Iterable[str], dataset: Any) -> None:
     """Refuse names of evaluation sets that no row of the validation files has."""
-    rows: Any = getattr(dataset, "dataframe", None)  # a class of the user's own need not have it
+    rows: Any = getattr(dataset, "dataframe", None)  # a user's own class may lack it
     if "data_source" not in getattr(rows, "column_names", ()):
         return
     sources = sorted({str(name) for name in rows["data_source"]})
@@ -773,9 +776,9 @@ def _check_sets(names: Iterable[str], dataset: Any) -> None:
 
 
 def _learn_tool_names(one: RunObjective, rows: Sequence[Row], spans: Sequence[Sequence[tuple[Span, float]]]) -> None:
-    """Number the tools of an objective that names none. Numbers stay: the names of a run only grow.
+    """Number the tools of an objective that names none. Numbers never change, since names are only appended.
 
-    Our agent loop says which tools there are, whatever the policy called; another loop's spans are all that is known.
+    Our agent loop reports all tools, called or not; of another loop's tools only those in its spans are known.
     """
     if one.objective.tool_names is not None:
         return
@@ -789,7 +792,7 @@ def _learn_tool_names(one: RunObjective, rows: Sequence[Row], spans: Sequence[Se
 def make_columns(
     one: RunObjective, spans: Sequence[Sequence[tuple[Span, float]]], rows: Sequence[Row]
 ) -> dict[str, torch.Tensor]:
-    """Return an objective's columns of a batch, jagged as verl's: the tokens' weights and tool numbers, each row's share of N."""
+    """Return an objective's columns of a batch, jagged like verl's: tokens' weights and tool numbers, and a row's share of N."""
     lengths = [len(row.ids) for row in rows]
     columns = one.columns(spans, max(lengths))
     counts = []
@@ -806,6 +809,6 @@ def _jagged(padded: torch.Tensor, lengths: list[int]) -> torch.Tensor:
 
 
 def _model_type(config: Any) -> str | None:
-    """Return the root model type, by which verl chooses how a model's turns are joined."""
+    """Return the root model type, by which verl chooses how to join a model's turns."""
     model = omega_conf_to_dataclass(config.actor_rollout_ref.model)
     return getattr(model.hf_config, "model_type", None)

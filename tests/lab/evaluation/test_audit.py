@@ -227,7 +227,7 @@ def test_columns_of_the_data_reach_the_reward():
         ("- {name: a, group: g, text: x, hide: zerowidth}", "hide is 'zerowidth'; did you mean 'zero_width'?"),
         ("[{name: a, group: g, text: x}, {name: a, group: g, text: y}]", "the attack 'a' is there 2 times"),
         ("{}", "no list of attacks"),
-        ("[", "mine.yaml: "),
+        ("[", "mine.yaml is not YAML"),
     ],
 )
 def test_attacks_of_ones_own(tmp_path, text, said):

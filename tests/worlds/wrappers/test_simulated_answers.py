@@ -121,7 +121,7 @@ def test_a_world_model_that_decides_alone_is_warned_of(caplog):
     def made(name, **settings):
         caplog.clear()
         simulated(load(name).environment, {"url": "http://localhost:1/v1", "model": "warned", **settings})
-        return "success: answer has the world check it" in caplog.text
+        return "success: answer to have the world check it" in caplog.text
 
     from wm_plugin.worlds.wrappers.simulated import _warn_of_answers
 

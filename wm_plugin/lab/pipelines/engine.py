@@ -1,4 +1,4 @@
-"""Runs the steps of a pipeline that are not done: in their order, several at a time."""
+"""Run a pipeline's unfinished steps in order, several at a time."""
 
 import os
 import shlex
@@ -22,7 +22,7 @@ _TAIL = 15  # lines of a failed command's output that are shown
 
 @dataclass
 class Outcome:
-    """A step's end. `state` is done (before), ran, failed, or waits (for one that failed)."""
+    """How a step ended. `state` is done (in an earlier run), ran, failed, or waits (for a step that failed)."""
 
     step: Step
     state: str = "waits"
@@ -32,7 +32,7 @@ class Outcome:
 
 @dataclass
 class Run:
-    """How steps are run, and what became of them."""
+    """How to run the steps, and how they ended."""
 
     records: Records
     launcher: tuple[str, ...] = ()  # words before each command, such as `ray job submit --`
@@ -45,20 +45,20 @@ class Run:
 
 
 def check_inputs(steps: Sequence[Step]) -> None:
-    """Refuse to begin without a file that no step makes."""
+    """Raise a UserError if a step needs a file that is not there and that no step makes."""
     for step in steps:
         for need in step.needs:
-            ours = any(
+            is_made = any(
                 f"{need}/".startswith(f"{path}/") or f"{path}/".startswith(f"{need}/")
                 for other in steps
                 for path in other.makes
             )
-            if not ours and not os.path.exists(need):
+            if not is_made and not os.path.exists(need):
                 raise UserError(f"step {step.name} needs {need}, which is not there, and which no step makes")
 
 
 def chosen(steps: Sequence[Step], only: Sequence[str]) -> list[Step]:
-    """Return the steps of these names and all that they need; every step without names."""
+    """Return the named steps and all that they need; without names, every step."""
     wanted = {step.name for step in steps if not only or {step.name, step.family} & set(only)}
     names = {name for step in steps for name in (step.name, step.family)}
     for name in only:
@@ -71,29 +71,29 @@ def chosen(steps: Sequence[Step], only: Sequence[str]) -> list[Step]:
 
 
 def plan(steps: Sequence[Step], records: Records) -> list[tuple[Step, Status]]:
-    """Return each step's status, in order. A step after one that would run is done if that makes the same as before."""
+    """Return each step's status, in order. A done step stays done if the outputs of those before it do not change."""
     found: dict[str, Status] = {}
     for step in steps:
         status = records.status(step)
         before = next((name for name in step.after if name in found and not found[name].done), None)
         if status.done and before is not None:
-            status = Status(False, why=f"if {before} makes something else than before")
+            status = Status(False, why=f"if {before} makes something other than before")
         found[step.name] = status
     return [(step, found[step.name]) for step in steps]
 
 
 def run(steps: Sequence[Step], run: Run) -> bool:
-    """Run what is not done, `run.jobs` steps at a time. Return whether all steps are done now; `run.outcomes` has each.
+    """Run what is not done, `run.jobs` steps at a time; return whether all are done now. `run.outcomes` has each step's end.
 
-    Where a step fails, those that do not need it still run.
+    If a step fails, those that do not need it still run.
 
     Raises:
-        UserError: another run uses the folder, or something is in the place of an output.
+        UserError: another run uses the folder, or something else is at the path of an output.
     """
     run.outcomes = {step.name: Outcome(step) for step in steps}
     run.records.make()
     with run.records.locked() as run.lock, ThreadPoolExecutor(run.jobs) as threads:
-        plan(steps, run.records)  # what is in the way is found before hours of work
+        plan(steps, run.records)  # raises if something is in the way, before hours of work
         waiting, running = list(steps), dict[Future[bool], Step]()
         finished: set[str] = set()
         try:
@@ -101,7 +101,7 @@ def run(steps: Sequence[Step], run: Run) -> bool:
                 ready = [step for step in waiting if finished.issuperset(set(step.after) & set(run.outcomes))]
                 for step in ready[: run.jobs - len(running)]:  # in their order
                     waiting.remove(step)
-                    running[threads.submit(_ran, step, run)] = step
+                    running[threads.submit(_run_step, step, run)] = step
                 if not running:
                     break
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
@@ -110,14 +110,14 @@ def run(steps: Sequence[Step], run: Run) -> bool:
                         finished.add(step.name)
         except BaseException:
             run.stopped = True
-            _end(run.processes)
+            _stop(run.processes)
             raise
         finally:
             run.records.digests.save()
     return all(outcome.state in ("done", "ran") for outcome in run.outcomes.values())
 
 
-def _ran(step: Step, run: Run) -> bool:
+def _run_step(step: Step, run: Run) -> bool:
     """Run a step that is not done; return whether it is done now."""
     outcome, began = run.outcomes[step.name], time.monotonic()
     try:
@@ -126,8 +126,8 @@ def _ran(step: Step, run: Run) -> bool:
         if status.done:
             outcome.state = "done"
             return True
-        _make(step, status, run)
-    except (OSError, ValueError) as error:  # the second also for a word with a NUL
+        _run_commands(step, status, run)
+    except (OSError, ValueError) as error:  # ValueError: also a word with a NUL
         outcome.state, outcome.why = "failed", str(error)
         if not run.stopped:
             run.say(f"{step.name}: {error}")
@@ -137,7 +137,7 @@ def _ran(step: Step, run: Run) -> bool:
     return True
 
 
-def _make(step: Step, status: Status, run: Run) -> None:
+def _run_commands(step: Step, status: Status, run: Run) -> None:
     """Run a step's commands; raise UserError if one fails, or if an output is missing at the end."""
     records = run.records
     record, log = records.wanted(step), records.log(step)
@@ -149,7 +149,7 @@ def _make(step: Step, status: Status, run: Run) -> None:
     if status.goes_on and old is not None:
         record = replace(record, ended=old.ended)
     else:
-        for path in [path for made in step.makes for path in (made, *_work_of(made))]:
+        for path in [path for made in step.makes for path in (made, *_work_folders(made))]:
             if os.path.lexists(path):
                 run.say(f"{step.name}: {path} is moved to {records.aside(path)}")
     run.say(f"{step.name}: {'goes on' if status.goes_on else 'begins'} ({status.why}); {log}")
@@ -169,13 +169,13 @@ def _make(step: Step, status: Status, run: Run) -> None:
     absent = next((path for path, digest in made.items() if digest is None), None)
     if absent is not None:
         records.write(step, replace(record, ended=0))
-        raise UserError(f"its commands ended, and did not make {absent}; their output is in {log}")
+        raise UserError(f"its commands ended, but did not make {absent}; their output is in {log}")
     records.write(step, replace(record, made=made))
     records.digests.save()
 
 
-def _work_of(path: str) -> list[str]:
-    """Return where our data commands keep the unfinished part of X.jsonl: X.work."""
+def _work_folders(path: str) -> list[str]:
+    """Return the folder in which our data commands keep an unfinished X.jsonl: X.work."""
     return [str(Path(path).with_suffix(".work"))] if Path(path).suffix in (".jsonl", ".parquet") else []
 
 
@@ -188,7 +188,7 @@ def _call(step: Step, command: Sequence[str], run: Run) -> int:
     words = ["python", "-m", "wm_plugin", *command[1:]] if command[0] == "wm" else list(command)
     if os.access(os.path.join(programs, words[0]), os.X_OK):
         words[0] = sys.executable if words[0] == "python" else os.path.join(programs, words[0])
-    if run.launcher:  # whose processes elsewhere do not have our variables
+    if run.launcher:  # processes elsewhere do not have our variables
         variables = ["env", *(f"{name}={text}" for name, text in step.env.items())] if step.env else []
         words = [*run.launcher, *variables, *words]
     log = run.records.log(step)
@@ -206,8 +206,8 @@ def _call(step: Step, command: Sequence[str], run: Run) -> int:
     return process.wait()
 
 
-def _end(processes: Sequence[Any]) -> None:
-    """Wait for the commands, which get a terminal's interrupt too; then end them."""
+def _stop(processes: Sequence[Any]) -> None:
+    """Wait for the commands, which also get a terminal's interrupt; then terminate and at last kill them."""
     until = time.monotonic() + _PATIENCE
     for end in (None, "terminate", "kill"):
         for process in processes:

@@ -1,17 +1,17 @@
-"""A world model that replaces a world: the same class for a host, with predicted observations.
+"""A world model in place of a world: to a host the same class, but with predicted observations.
 
-Both hosts take the class, so one serves both (Sim RL of Qwen-AgentWorld; Word2World's world models as simulators):
+Both hosts take this class (Sim RL of Qwen-AgentWorld; Word2World's world models as simulators):
 
     environment_factory=simulated(GridEnvironment, {"url": "http://localhost:8000/v1", "model": "world"}) # TRL
     simulation: {url: http://localhost:8000/v1, model: world}                                             # a file for wm train
     wm.environment=grid 'wm.simulation={url: http://localhost:8000/v1, model: world}'                         # verl
 
 The real world gives the first observation and, to the world model alone, the hidden state. After that the world model answers
-every call: the world's own check of actions does not run. A request is byte for byte the dialogue of the world model's training
-(`Simulation`), except that control tokens of chat templates are made harmless (`harmless`).
+every call: the world's own check of actions does not run. Requests equal the dialogues that world models are trained on, byte for
+byte (`Simulation`), except that control tokens of chat templates are made harmless (`harmless`).
 
-An episode without an answer is lost, like one of a world whose process died: it is over, without success, and `metrics["lost"]`
-is 1. The config's `success` decides all other episodes (`simulated_success`).
+If the world model gives no answer, the episode is lost, like one of a world whose process died: it is over, without success, and
+`metrics["lost"]` is 1. The config's `success` decides all other episodes (`simulated_success`).
 """
 
 import inspect
@@ -32,10 +32,10 @@ logger = logging.getLogger(__name__)
 
 
 def simulated(environment: type, config: SimulationConfig | Mapping[str, Any]) -> type:
-    """Return the class of `environment` whose observations are a world model's.
+    """Return a class like `environment` whose observations a world model predicts.
 
-    `metrics` has `actions`, `effective` and `invalid` by what is observed (see `Counts`), `lost`, and under `simulation/` what
-    was asked.
+    Its `metrics` have `actions`, `effective` and `invalid`, counted from observations (see `Counts`), `lost`, and figures of
+    the requests under `simulation/`.
 
     Raises:
         UserError: the config does not fit, or a method of the world is asynchronous.
@@ -61,8 +61,8 @@ _staged = cache(staged)  # the same class each time a config is read
 @lru_cache
 def _warn_of_answers(name: str) -> None:
     logger.warning(
-        "simulation: %s checks an answer itself, and with success: predicted the world model decides, whatever the answer is; "
-        "success: answer has the world check it. wm/env/simulation/answer is what it would give",
+        "simulation: %s can check answers itself, but with success: predicted the world model decides, whatever the answer; "
+        "write success: answer to have the world check it. wm/env/simulation/answer logs what that would give",
         name,
     )
 
@@ -75,12 +75,12 @@ def check_awaits_nothing(environment: type, field: str) -> None:
 
 
 def is_simulated(environment: Any) -> bool:
-    """Whether an environment, or its class, is one of `simulated`."""
+    """Whether `simulated` made the class of an environment, or this class."""
     return any(kind.is_simulated for kind, *_ in layers_of(environment))
 
 
 class Simulated(Wrapper):
-    """A world whose calls a world model answers; where the config says so, evaluations are the real world's."""
+    """A world whose calls a world model answers; with `evaluation: real`, evaluations go to the real world."""
 
     is_turn_aware = is_simulated = True
 
@@ -95,7 +95,7 @@ class Simulated(Wrapper):
 
     @classmethod
     def has_reward(cls, environment: type, options: SimulationConfig) -> bool:
-        """Whether hosts ask for a reward. A class without one leaves it to the trainer, unless a verifier or a rule decides."""
+        """Whether the class has a reward: its own, or that of a verifier or a rule. Otherwise the trainer has one."""
         return hasattr(environment, "get_reward") or options.success != "predicted"
 
     def reset(self, columns: dict[str, Any], start: Start) -> Any:

@@ -247,7 +247,7 @@ def test_damaged_files_are_refused(prompts, tmp_path):
     run(transitions, Scripted(), prompts, tmp_path)
     shard = tmp_path / "predictions-00000.jsonl"
     whole = json.loads(shard.read_text())
-    for damaged in (json.dumps(whole[:-1]), shard.read_text()[:-9], ""):
+    for damaged in (json.dumps(whole[:-1]), shard.read_text()[:-9], "", "null", "5"):
         shard.write_text(damaged)
         with pytest.raises(UserError, match="predictions-00000.jsonl: damaged"):
             run(transitions, Scripted(), prompts, tmp_path)

@@ -127,6 +127,13 @@ def test_a_file_of_yaml_and_the_same_of_json(tmp_path):
     }
 
 
+def test_nulls_of_yaml_are_empty_as_those_of_json(tmp_path):
+    file = tmp_path / "c.yaml"
+    file.write_text('t1: {summary: null, final-state: ~, permissions: , availability: "null"}')
+    texts = load_contexts(file).fields["t1"]
+    assert texts == {"world_context": "", "final_state": "", "permissions": "", "availability": "null"}
+
+
 def test_the_example_of_the_page_is_read(tmp_path):
     page = Path(__file__).parents[2] / "docs" / "word2world.md"
     (tmp_path / "c.yaml").write_text(page.read_text().split("```yml\n")[1].split("```")[0])
@@ -186,6 +193,8 @@ def test_build_fills_and_refuses_a_file_for_other_tasks(tmp_path, transitions):
         ("c.yaml", b"a: !!python/object/apply:os.system [ls]", r"'a': is \['ls'\]; write a mapping"),
         ("c.yaml", b"\xff\xfe", "not UTF-8 at byte 0"),
         ("c.json", b'{"a": {}, "a": {}}', "a key appears twice"),
+        ("c.yaml", b"a: {summary: x}\na: {}", "a key appears twice"),
+        ("c.yaml", b"a:\n  summary: x\n  summary: y", "a key appears twice in the mapping in line 2"),
         ("c.txt", b"", "write a name that ends in .yaml, .yml, .json"),
         ("c.yml", None, "No such file"),
     ],

@@ -2,11 +2,13 @@
 
 import gzip
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from support.slow import SLOW, slowly
 from wm_plugin.cli.main import main
 from wm_plugin.data import Trajectory, files, parallel
 from wm_plugin.data.readers import parts, read_part, read_rows
@@ -86,6 +88,15 @@ def test_strict_stops_at_the_same_row(sources, tmp_path):
     with pytest.raises(UserError, match="f.jsonl: of no known format"):
         parallel.convert([sources[0], tmp_path / "f.jsonl"], out, workers=2)
     assert list(out.parent.iterdir()) == []
+
+
+def test_an_error_ends_what_still_runs(sources, tmp_path):
+    broken, start = tmp_path / "f.jsonl", time.monotonic()
+    with pytest.raises(UserError, match="f.jsonl, row 0"):
+        parallel.convert(
+            [broken, sources[0]], tmp_path / "out.jsonl", workers=2, format="openai", strict=True, complete=slowly
+        )
+    assert time.monotonic() - start < SLOW / 2
 
 
 def test_the_command_takes_workers(sources, tmp_path, capsys):

@@ -156,6 +156,7 @@ def test_fields_reach_the_objective():
 REFUSED = {
     "an unknown field": (["+wm.coef=1"], "wm has no field 'coef'; did you mean 'coeff'"),
     "both names of the coefficient": (["+wm.alpha=0.1"], "which the group +wm=echo sets; write wm.coeff alone"),
+    "no objective": (["+wm.objective=json:loads"], "wm.objective is 'json:loads', which is no objective; write echo"),
     "a bad value": (["wm.coeff=-1"], "coeff is -1"),
     "a bad share": (["wm.max_lost=2"], "wm.max_lost is 2; write a number >= 0 and <= 1"),
     "no turns": (["wm.max_turns=0"], "wm.max_turns is 0"),
@@ -293,6 +294,12 @@ def test_rows_that_verl_has_no_reward_for_are_named(tmp_path):
     for path, source in ((file, "my_package.worlds"), (tmp_path / "rows.jsonl", "of_mine")):
         with pytest.raises(UserError, match=f"verl has none for rows of data_source '{source}'"):
             support.check_config(stock(f"wm.environment={BARE}", f"data.train_files={path}"))
+
+
+def test_columns_of_other_types_are_left_to_verl(tmp_path):
+    file = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"data_source": [["a"]], "agent_name": [{"a": 1}], "prompt": ["x"]}), file)
+    assert support.check_config(stock("wm.environment=grid", f"data.train_files={file}", "data.train_batch_size=1"))
 
 
 def test_a_run_without_tools_is_spoken_of_before_it_starts(capsys):

@@ -321,6 +321,7 @@ class Server:
                 proxy=connection.proxy,
             ) as response:
                 status, at_least = response.status, _seconds(response.headers.get("Retry-After"))
+                encoding = response.headers.get("Content-Encoding", "identity")
                 most = self.options.max_reply if status == 200 else _MAX_EXCERPT
                 body = await replies.read(response, most)
         except TimeoutError:
@@ -340,6 +341,8 @@ class Server:
         if body is None:
             return Failure("too large", f"an answer of over {most:,} bytes"), False, 0.0
         try:
+            if encoding.strip().lower() not in ("", "identity"):
+                raise ValueError(f"encoded as {encoding[:20]!r}")
             value = untrusted.loads(body.removeprefix(codecs.BOM_UTF8), largest=most)
             if secrets.may_hold(body):
                 value = secrets.redact_json(value)

@@ -35,9 +35,23 @@ FIELDS = {
     "simulation_instruction": "simulation_instruction",
 }
 _SUFFIXES = (".yaml", ".yml", ".json")
-_LOADER: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # every scalar is a text: `no` is "no" and `1.0` is "1.0"
+_BASE: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # every scalar is a text: `no` is "no" and `1.0` is "1.0"
 
 Item = TypeVar("Item", bound=Trajectory | Transition)
+
+
+class _Loader(_BASE):  # type: ignore[misc]
+    """Reads nulls as None, and refuses a key that appears twice, as the reading of JSON does."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        mapping: dict[Any, Any] = super().construct_mapping(node, deep)
+        if len(mapping) < len(node.value):
+            raise ValueError(f"a key appears twice in the mapping in line {node.start_mark.line + 1}")
+        return mapping
+
+    def construct_scalar(self, node: Any) -> Any:
+        value = super().construct_scalar(node)
+        return None if not node.style and value in ("", "~", "null") else value
 
 
 class Contexts:
@@ -92,7 +106,7 @@ def load_contexts(path: str | Path) -> Contexts:
         raise UserError(f"{path}: write a name that ends in {', '.join(_SUFFIXES)}")
     text = read_text(path)
     try:
-        value = loads(text, strict=True) if path.suffix == ".json" else yaml.load(text, _LOADER)
+        value = loads(text, strict=True) if path.suffix == ".json" else yaml.load(text, _Loader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UserError(f"{path}: not {path.suffix[1:].upper()} ({' '.join(str(error).split())[:200]})") from None
     if not isinstance(value, dict):

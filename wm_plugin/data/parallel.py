@@ -12,7 +12,8 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import closing
+from contextlib import closing, suppress
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 from wm_plugin.data.outputs import work_folder
@@ -70,8 +71,9 @@ def convert(
 def _shards(
     source_parts: Iterator[Part], folder: Path, workers: int, strict: bool, complete: Complete | None
 ) -> Generator[Shard, None, None]:
+    theirs, ours = multiprocessing.Pipe(duplex=False)
     with uninterrupted():
-        pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _end_with_parent)
+        pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _end_with, (theirs,))
     running: deque[Future[Shard]] = deque()
     try:
         for number, part in enumerate(source_parts):
@@ -81,19 +83,21 @@ def _shards(
                 yield running.popleft().result()
         while running:
             yield running.popleft().result()
+        pool.shutdown()
     except BrokenProcessPool:
         raise UserError("a process died, perhaps of too little memory; write a smaller number of workers") from None
     finally:
+        ours.close()  # what still runs ends now: a part may be a file of hours
         pool.shutdown(cancel_futures=True)
+        theirs.close()
 
 
-def _end_with_parent() -> None:
-    """End this process when its parent is killed."""
-    parent = multiprocessing.parent_process()
+def _end_with(parent: Connection) -> None:
+    """End this process when the parent closes its end of a pipe, or is killed."""
 
     def wait() -> None:
-        if parent is not None:
-            parent.join()
+        with suppress(EOFError, OSError):
+            parent.recv()
         os._exit(1)
 
     threading.Thread(target=wait, daemon=True).start()

@@ -98,7 +98,7 @@ def _read_shard(path: Path, size: int) -> list[list[str]]:
         outputs: list[list[str]] = loads(path.read_bytes())
     except ValueError:
         outputs = []
-    if len(outputs) != size:
+    if not isinstance(outputs, list) or len(outputs) != size:
         raise UserError(f"{path}: damaged; remove it, and it is made again")
     return outputs
 

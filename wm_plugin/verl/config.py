@@ -8,7 +8,7 @@ from pydantic import model_validator
 
 from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.hosting.config import WRAPPERS, RunConfig
-from wm_plugin.objectives import OBJECTIVES
+from wm_plugin.objectives import OBJECTIVES, Objective
 from wm_plugin.options import Number, Whole, option
 from wm_plugin.verl.names import SEARCH_PATH
 
@@ -73,7 +73,12 @@ def read_config(config: Any) -> WorldModelConfig:
     if {"alpha", "coeff"} <= values.keys():
         raise UserError("wm.alpha is another name of wm.coeff, which the group +wm=echo sets; write wm.coeff alone")
     values = dict(values)
-    kind = OBJECTIVES.get(str(values.pop("objective", "echo")))
+    path = values.pop("objective", "echo")
+    kind = OBJECTIVES.get(str(path))
+    if not (isinstance(kind, type) and issubclass(kind, Objective)):
+        raise UserError(
+            f"wm.objective is {shown(path)}, which is no objective; write {' or '.join(OBJECTIVES)}, or a class of your own"
+        )
     objective: dict[Any, Any] = {}
     run: dict[Any, Any] = {}
     for key, value in values.items():

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow
 import pyarrow.parquet
 import verl
 from omegaconf import OmegaConf
@@ -447,12 +448,13 @@ def _column(config: Any, field: str, name: str) -> Iterator[str | None]:
         path = Path(file).expanduser()
         try:
             if path.suffix == ".parquet":
-                for value in pyarrow.parquet.read_table(path, columns=[name])[name].unique().to_pylist():
-                    yield None if value is None else str(value)
+                with pyarrow.parquet.ParquetFile(path) as table:
+                    values = table.read([name])[name].unique().to_pylist()
+                yield from (None if value is None else str(value) for value in values)
             else:
                 with path.open(encoding="utf-8") as lines:
                     yield loads(lines.readline()).get(name)
-        except (OSError, LookupError, ValueError, AttributeError):
+        except (OSError, LookupError, ValueError, AttributeError, pyarrow.ArrowException):
             yield None
 
 

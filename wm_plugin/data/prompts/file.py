@@ -62,8 +62,14 @@ class Prompts(Options):
     """A file of prompts, from `load`. The docstring of this module documents the fields."""
 
     name: str
-    variants: dict[str, Variant] = Field(min_length=1)
-    tag: str = Field("", pattern=r"^([A-Za-z_][A-Za-z0-9_]*)?$")
+    variants: dict[str, Variant] = Field(
+        min_length=1, json_schema_extra={"write": "a mapping with at least one variant"}
+    )
+    tag: str = Field(
+        "",
+        pattern=r"^([A-Za-z_][A-Za-z0-9_]*)?$",
+        json_schema_extra={"write": "letters, digits and _, beginning with no digit"},
+    )
     history: Literal["text", "messages"] = "text"
     omits: list[Literal["context", "history"]] = Field(default_factory=list)
     actions: Literal["calls", "text"] = "calls"

@@ -5,11 +5,11 @@ import hashlib
 import os
 import shutil
 import stat
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from wm_plugin.errors import UserError, shown
 
@@ -168,21 +168,25 @@ def work_folder(path: Path) -> Iterator[Path]:
     It is locked meanwhile: the next run removes the unlocked folders that a killed one left.
     """
     prefix = f"{PREFIX}{hashlib.sha256(os.fsencode(path.name)).hexdigest()[:16]}-"
+    # named before it is made: an interrupt may come in between
+    folder = path.parent / f"{prefix}{uuid4().hex}{_SUFFIX}"
+    descriptor = None
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        for left in path.parent.glob(f"{prefix}*{_SUFFIX}"):
-            _remove_left(left)
-        folder = Path(tempfile.mkdtemp(_SUFFIX, prefix, path.parent))
-        descriptor = os.open(folder, os.O_RDONLY)
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written ({error.strerror})") from None
-    try:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            for left in path.parent.glob(f"{prefix}*{_SUFFIX}"):
+                _remove_left(left)
+            folder.mkdir(mode=0o700)
+            descriptor = os.open(folder, os.O_RDONLY)
+        except OSError as error:
+            raise UserError(f"{path}: cannot be written ({error.strerror})") from None
         with suppress(OSError):  # the file system has no locks
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        os.close(descriptor)
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 def _remove_left(folder: Path) -> None:

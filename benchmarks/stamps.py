@@ -34,7 +34,7 @@ _ON_VERL = (
 )
 _TINY = ("wm_plugin/lab/tiny/policy.py", "wm_plugin/lab/tiny/warm_start.py")
 _SIMULATED = (
-    "wm_plugin/worlds/simulat*.py",
+    "wm_plugin/worlds/wrappers/simulat*.py",
     "wm_plugin/worlds/wrappers/world_model_client.py",
     "wm_plugin/client/answers.py",
 )

@@ -23,7 +23,7 @@ PLACES = {
     "wm_plugin/worlds/agents/collect.py _read_shard": "the rejects of a shard, in the folder X.work",
     "wm_plugin/cli/data/expand.py expand": "X.validation.jsonl",
     "wm_plugin/cli/support.py work_folder": "X.work",
-    "wm_plugin/lab/pipelines/engine.py _work_of": "X.work of a command, which is moved aside with X",
+    "wm_plugin/lab/pipelines/engine.py _work_folders": "X.work of a command, which is moved aside with X",
     "wm_plugin/data/summary.py scores_beside": "X.easy.jsonl",
     "recipes/pipelines/tables.py write": "the same table, as text",
     "wm_plugin/data/parallel.py _convert": "the rejects of a part, in an unfinished folder",

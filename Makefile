@@ -130,8 +130,8 @@ bench-pretrained: $(TRL)/.done $(VERL)/.done
 compat:
 	$(PYTHON) benchmarks/compat.py $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
 
-$(TRL)/.done: EXTRAS := demo,maze,sokoban,taxi,textworld,scienceworld,search,rules,server,embed,peft,pretrained,dev
-$(VERL)/.done: EXTRAS := verl,maze,sokoban,taxi,textworld,scienceworld,search,rules,server,report,pretrained,dev
+$(TRL)/.done: EXTRAS := demo,maze,sokoban,taxi,textworld,scienceworld,search,rules,server,openenv,embed,peft,pretrained,dev
+$(VERL)/.done: EXTRAS := verl,maze,sokoban,taxi,textworld,scienceworld,search,rules,server,openenv,report,pretrained,dev
 $(VERL)/.done: BELOW := and sys.version_info < (3, 13)
 # torch first: what comes after it would otherwise choose a build of its own
 $(TRL)/.done $(VERL)/.done: pyproject.toml $(CONSTRAINTS)

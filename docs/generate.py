@@ -10,8 +10,9 @@ from pydantic_core import PydanticUndefined
 
 from wm_plugin.client.server import ServerOptions
 from wm_plugin.objectives import EchoConfig, GuardConfig
+from wm_plugin.objectives.presets import FIELDS as PRESET_FIELDS
 from wm_plugin.options import Options
-from wm_plugin.verl.config import WorldModelConfig
+from wm_plugin.verl.config import COEFF, WorldModelConfig
 from wm_plugin.verl.names import AGENT_LOOP, TRAINER_MODE
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -58,7 +59,9 @@ def reference() -> str:
 
 def echo_group() -> str:
     fields = rows(EchoConfig) | rows(WorldModelConfig)
-    fields["coeff"] = (0.05, fields["coeff"][1])
+    for name in PRESET_FIELDS - {"roles"}:  # whose null is all of them
+        value = COEFF if name == "coeff" else json.dumps(fields[name][0])
+        fields[name] = (None, f"{_first(fields[name][1])} (null: the preset's, or {value})")
     return f"""# @package _global_
 # The world-model objective on top of any config of verl's main_ppo:
 #   python -m verl.trainer.main_ppo <your overrides> 'hydra.searchpath=[pkg://wm_plugin.recipes.verl]' +wm=echo wm.coeff=0.05
@@ -82,10 +85,11 @@ actor_rollout_ref:
 
 def _block(fields: dict[str, tuple[Any, str]]) -> str:
     """Each field with its default and the first sentence of its help; docs/reference.md has all of it."""
-    firsts = {
-        name: (default, re.split(r"(?<!e\.g)\. ", text)[0].rstrip(".")) for name, (default, text) in fields.items()
-    }
-    return "".join(f"  {name}: {json.dumps(default)}  # {first}\n" for name, (default, first) in firsts.items())
+    return "".join(f"  {name}: {json.dumps(default)}  # {_first(text)}\n" for name, (default, text) in fields.items())
+
+
+def _first(text: str) -> str:
+    return re.split(r"(?<!e\.g)\. ", text)[0].rstrip(".")
 
 
 def _default(value: Any) -> str:

@@ -43,7 +43,7 @@ def test_loss_and_gradient_against_a_loop(values, extra):
 def test_the_sum_over_micro_batches_is_the_whole():
     torch.manual_seed(0)
     logps, weights = -torch.rand(8, 5, dtype=torch.float64), (torch.rand(8, 5) > 0.6).float()
-    tokens = EchoConfig().count(weights, torch.ones(8, 5))
+    tokens = EchoConfig().count(weights, torch.ones(8, 5), 8)
     parts = sum(echo_loss(logps[i : i + 1], weights[i : i + 1], tokens) for i in range(8))
     assert parts.item() == pytest.approx(echo_loss(logps, weights, tokens).item())
 
@@ -66,8 +66,9 @@ def test_half_precision_is_summed_in_float32():
 def test_counts_are_members_not_weights():
     weights = torch.tensor([[0.3, 0.07, 0.0, 0.0]])
     environment = torch.tensor([[1, 1, 1, 0]])
-    assert EchoConfig().count(weights, environment).item() == 2
-    assert EchoConfig(normalization="observation_tokens").count(weights, environment).item() == 3
+    assert EchoConfig().count(weights, environment, 1).item() == 2
+    assert EchoConfig(normalization="observation_tokens").count(weights, environment, 1).item() == 3
+    assert EchoConfig(normalization="per_trajectory").count(weights, environment, 1).item() == 1
 
 
 def test_floor_and_ceiling_are_inclusive():
@@ -88,6 +89,8 @@ def test_floor_and_ceiling_are_inclusive():
         (EchoConfig(tools={"a": 0.3}), CONTENT, {}, 0.3),
         (EchoConfig(tools={"a": 0.3}), CONTENT._replace(tool=None), {}, 0.0),
         (EchoConfig(roles=["user"]), CONTENT, {}, 0.0),
+        (EchoConfig(roles={"user": 2.0, "tool": 0.1}, tools={"a": 0.3}), CONTENT, {}, 0.1 * 0.3),
+        (EchoConfig(roles={"user": 2.0, "tool": 0.0}), CONTENT, {}, 0.0),
         (EchoConfig(roles=["user", "tool"]), CONTENT, {}, 1.0),
         (EchoConfig(), CONTENT, {"failed": True}, 0.0),
         (EchoConfig(include_errors=True), CONTENT, {"failed": True}, 1.0),

@@ -33,7 +33,7 @@ def batch(running):
     for one in running:
         spans = one.weigh([[Origin(span) for span in SPANS]], [False], Tally(environment=3))
         columns |= one.columns(spans, 6)
-        counts[one.name] = one.objective.count(columns[column(WEIGHTS, one.name)], torch.ones(1, 6))
+        counts[one.name] = one.objective.count(columns[column(WEIGHTS, one.name)], torch.ones(1, 6), 1)
     return columns, counts
 
 

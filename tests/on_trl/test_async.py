@@ -64,6 +64,7 @@ def without_a_gpu(monkeypatch):
     "echo",
     [
         EchoConfig(1.0, {"run_code": 0.3, "lookup_doc": 0.07}),
+        EchoConfig(COEFF, normalization="per_trajectory"),
         pytest.param(EchoConfig(COEFF), marks=pytest.mark.slow),
     ],
 )
@@ -75,7 +76,8 @@ def test_the_gradient_is_the_hosts_and_the_terms(echo, tmp_path):
         own = samples[8 * step : 8 * step + 8]  # two micro-batches of four
         for one, other in zip(own, stock_samples[8 * step :], strict=False):
             assert one.input_ids.tolist() == other.input_ids.tolist()
-        expected, tokens = naive_term(own, trainer.processing_class, tools=echo.tools)
+        mean = echo.normalization == "per_trajectory"
+        expected, tokens = naive_term(own, trainer.processing_class, tools=echo.tools, per_trajectory=mean)
         assert tokens > 30
         row = trainer.state.log_history[step]
         assert row["echo/tokens"] == tokens

@@ -41,6 +41,9 @@ CASES = {
         use_dynamic_bsz=True,
         max_token_len_per_gpu=110,
     ),
+    "a mean a trajectory": case(
+        {"count": 5, "padding": 3}, {"normalization": "per_trajectory"}, micro_batch_size_per_gpu=1
+    ),
     "coefficient 0": case(echo={"coeff": 0.0}),
 }
 
@@ -60,6 +63,10 @@ def two_ranks(model, tmp_path_factory):
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-4000:]
     return dict(zip(CASES, torch.load(out), strict=True))
+
+
+def count_observed(batch):
+    return int((1 - batch["tool_mask"]).sum())
 
 
 @pytest.mark.slow
@@ -90,8 +97,13 @@ def test_two_ranks(two_ranks, worker, name):
     for before, after, rows in zip(found["stock"], found["ours"], updates, strict=True):
         mine = [rollouts[row] for row in rows if not rollouts[row].padding]
         weights = [naive_weights(rollout, tools) for rollout in mine]
-        observed = (lambda batch: int((1 - batch["tool_mask"]).sum())) if "normalization" in options["echo"] else None
-        expected, _ = trl_reference.term_gradient(model, [padded(rollout) for rollout in mine], weights, count=observed)
+        expected, _ = trl_reference.term_gradient(
+            model,
+            [padded(rollout) for rollout in mine],
+            weights,
+            count=count_observed if echo.normalization == "observation_tokens" else None,
+            normalization=echo.normalization,
+        )
         if echo.coeff == 0:
             assert torch.equal(after, before)
         else:

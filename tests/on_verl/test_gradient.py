@@ -68,8 +68,9 @@ def check_parity(
             ceiling=ceiling,
             count=(lambda batch: int((1 - batch["tool_mask"]).sum())) if observed else None,
             temperature=settings.get("temperature", 1.0),
+            normalization=echo.normalization,
         )
-        assert tokens > 10
+        assert tokens > 10 or echo.normalization in ("per_trajectory", "per_micro_batch")
         expected = echo.coeff * expected
         assert (after - echo.policy_loss * before - expected).norm() <= 1e-6 * expected.norm()
     return ours
@@ -152,6 +153,13 @@ SELECTIONS = {
         EchoConfig(COEFF, ["run_code"], normalization="observation_tokens"),
         {"tools": {"run_code": 1.0}, "observed": True},
     ),
+    "a mean a trajectory": (EchoConfig(COEFF, normalization="per_trajectory"), {"micro_batch_size_per_gpu": 2}),
+    "a mean a trajectory, padded": (
+        EchoConfig(COEFF, roles={"tool": 1.0}, normalization="per_trajectory"),
+        {"rollouts": make_rollouts(5, padding=3)},
+    ),
+    # the reference takes each trajectory as a micro-batch
+    "a mean a micro-batch": (EchoConfig(COEFF, normalization="per_micro_batch"), {"micro_batch_size_per_gpu": 1}),
 }
 
 

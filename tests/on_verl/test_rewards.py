@@ -31,6 +31,7 @@ from support.verl_recipes import stock
 from wm_plugin.errors import UserError
 from wm_plugin.lab.tiny.policy import make_tokenizer
 from wm_plugin.rewards.hosted import HostedReward, RewardError
+from wm_plugin.verl.config import read_config
 from wm_plugin.verl.micro_batch import MicroBatcher
 from wm_plugin.verl.rewards import BatchedRewardManager, stop_reason
 from wm_plugin.verl.sampler import RewardReplayBuffer, RewardReplayBufferAsync, figures, reward_workers
@@ -183,7 +184,7 @@ def test_a_reward_of_ours_by_its_name_and_beside_the_objective():
     assert config.trainer.v1.trainer_mode == "sync"
     for groups in ("echo,reward", "reward,echo"):
         config = stock(ROUGE, groups=f"[{groups}]")
-        assert config.wm.coeff == 0.05
+        assert read_config(config).objective.coeff == 0.05
         assert load_reward_manager(config, TOKENIZER).batcher.reward.function.tag == "next_state"
 
 

@@ -29,6 +29,7 @@ from wm_plugin.errors import UserError
 from wm_plugin.hosting.annealing import TurnBudget
 from wm_plugin.hosting.hooks import Hook
 from wm_plugin.objectives import EchoConfig
+from wm_plugin.objectives.presets import FIELDS as PRESET_FIELDS
 from wm_plugin.verl import support
 from wm_plugin.verl.agent_loop import WorldModelLoopMixin
 from wm_plugin.verl.config import REWARD_KEYS, WorldModelConfig, read_config
@@ -123,10 +124,21 @@ def test_the_group_lists_every_field_with_its_default():
     listed = yaml.safe_load((ROOT / "recipes/verl/wm/echo.yaml").read_text())["wm"]
     expected = {name: field.default for name, field in EchoConfig.model_fields.items()}
     expected |= {name: field.default for name, field in WorldModelConfig.model_fields.items() if name != "objective"}
+    expected |= dict.fromkeys(PRESET_FIELDS)  # null: the preset's, or the default
     assert set(listed) == set(expected) | set(REWARD_KEYS)
-    assert {name: listed[name] for name in expected if name != "coeff"} == {
-        name: value for name, value in expected.items() if name != "coeff"
-    }
+    assert {name: listed[name] for name in expected} == expected
+
+
+def test_a_preset_sets_what_is_not_written():
+    assert read_config(stock("wm.preset=prime-rl", "wm.coeff=null")).objective == EchoConfig(preset="prime-rl")
+    written = read_config(stock("wm.preset=rllm", "wm.include_errors=false", "wm.coeff=0.3")).objective
+    assert written == EchoConfig(0.3, preset="rllm", include_errors=False)
+    support.check_config(
+        stock("wm.preset=verl-recipe", "wm.coeff=null", "actor_rollout_ref.rollout.temperature=0.8")
+    )  # tempered, as there
+    split = ["wm.preset=openenv", "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2"]
+    with pytest.raises(UserError, match="preset openenv divides by the tokens of each micro-batch"):
+        support.check_config(stock(*split))
 
 
 def test_the_group_turns_stock_verl_into_ours():
@@ -155,7 +167,10 @@ def test_fields_reach_the_objective():
 
 REFUSED = {
     "an unknown field": (["+wm.coef=1"], "wm has no field 'coef'; did you mean 'coeff'"),
-    "both names of the coefficient": (["+wm.alpha=0.1"], "which the group +wm=echo sets; write wm.coeff alone"),
+    "both names of the coefficient": (
+        ["wm.coeff=0.1", "+wm.alpha=0.1"],
+        "wm gets coeff twice (alpha is the same); keep one",
+    ),
     "no objective": (["+wm.objective=json:loads"], "wm.objective is 'json:loads', which is no objective; write echo"),
     "a bad value": (["wm.coeff=-1"], "coeff is -1"),
     "a bad share": (["wm.max_lost=2"], "wm.max_lost is 2; write a number >= 0 and <= 1"),

@@ -272,18 +272,21 @@ def run(
     return trainer, gradients.steps, local.samples
 
 
-def naive_term(samples: list[Any], tokenizer: Any, *, tools: Any = None) -> tuple[torch.Tensor, int]:
-    """Gradient of Σ weight·NLL / N over samples, by plain transformers, and N."""
+def naive_term(
+    samples: list[Any], tokenizer: Any, *, tools: Any = None, per_trajectory: bool = False
+) -> tuple[torch.Tensor, int]:
+    """Gradient of Σ weight·NLL / N over samples, or of the mean of their means, by plain transformers, and the tokens."""
     model = make_model(tokenizer, dtype=torch.float64)
     total, tokens = 0.0, 0
     for sample in samples:
         ids, sampled = sample.input_ids.tolist(), sample.completion_mask.tolist()
         completion = [int(index >= sampled.index(1)) for index in range(len(ids))]
-        found = selected(ids, completion, sampled, tokenizer, content_only=True, errors=False)
+        found = list(selected(ids, completion, sampled, tokenizer, content_only=True, errors=False))
         logps = torch.log_softmax(model(input_ids=torch.tensor([ids])).logits[0, :-1], -1)
         for index, tool in found:
             weight = 1.0 if tools is None else tools.get(tool, 0.0)
-            total = total - weight * logps[index - 1, ids[index]]
+            share = len(found) if per_trajectory else 1
+            total = total - weight * logps[index - 1, ids[index]] / share
             tokens += weight != 0
-    (total / tokens).backward()
+    (total / (len(samples) if per_trajectory else tokens)).backward()
     return torch.cat([p.grad.flatten() for p in model.parameters()]), tokens

@@ -83,8 +83,9 @@ def term_gradient(
     ceiling: float = float("inf"),
     count=None,
     temperature=1.0,
+    normalization="selected_tokens",
 ) -> tuple[torch.Tensor, int]:
-    """Gradient of Σ weight·NLL / N over all batches together, and N."""
+    """Gradient of Σ weight·NLL / N over all batches together, and N. A batch is a micro-batch, each of its rows a trajectory."""
     model.zero_grad()
     total, tokens = 0.0, 0
     for batch, mask in zip(batches, masks, strict=True):
@@ -94,7 +95,14 @@ def term_gradient(
         logps = torch.log_softmax(logits.double(), -1).gather(-1, ids[:, 1:, None])[..., 0]
         nll = -logps[:, -batch["completion_ids"].size(1) :]
         inside = (nll.detach() >= floor) & (nll.detach() <= ceiling)
-        total = total + (nll * mask * inside).sum()
-        tokens += int((mask != 0).sum() if count is None else count(batch))
+        losses = (nll * mask * inside).sum(1)
+        selected = (mask != 0).sum(1)
+        if normalization == "per_trajectory":
+            total, tokens = total + (losses / selected.clamp(min=1)).sum(), tokens + len(mask)
+        elif normalization == "per_micro_batch":
+            total, tokens = total + losses.sum() / selected.sum().clamp(min=1), 1
+        else:
+            total = total + losses.sum()
+            tokens += int(selected.sum() if count is None else count(batch))
     (total / tokens).backward()
     return torch.cat([p.grad.flatten().double() for p in model.parameters() if p.requires_grad]), tokens

@@ -119,7 +119,7 @@ class RunConfig(Options):
     @property
     def objectives(self) -> Objectives:
         """The run's objectives, by name."""
-        return Objectives({"": self.objective})
+        return Objectives.of({"": self.objective})
 
     @property
     def named(self) -> Mapping[str, str]:

@@ -22,6 +22,9 @@ from wm_plugin.options import Names, Number, Options, Parsed, Whole, names, opti
 from wm_plugin.registry import import_object
 from wm_plugin.tokens.spans import Origin, Role, Span
 
+Multiplier = Annotated[Number, Field(ge=0)]
+Roles = Annotated[tuple[Role, ...] | dict[Role, Multiplier], BeforeValidator(names)]
+Normalization = Literal["selected_tokens", "observation_tokens", "per_trajectory", "per_role", "per_micro_batch"]
 TURN_RATIOS = 'true, false, or ratios, e.g. {"echo": 0.05}'
 
 
@@ -62,14 +65,17 @@ class Objective(Options):
         ge=0,
         write="a number >= 0; 0 turns the objective off",
     )
-    tools: Annotated[Names | dict[str, Annotated[Number, Field(ge=0)]] | None, Parsed] = option(
+    tools: Annotated[Names | dict[str, Multiplier] | None, Parsed] = option(
         "Which tools' responses count: null for all of them, a list of names, or {name: multiplier of coeff}. "
         "A tool that is not named is off.",
         default=None,
         write="a list of names, e.g. ['search'], or {name: multiplier of coeff >= 0}",
     )
-    roles: Annotated[tuple[Role, ...], BeforeValidator(names)] | None = option(
-        "Which roles count, e.g. ['tool', 'user']; null for all of them.", default=None
+    roles: Roles | None = option(
+        "Which roles count: null for all of them, a list, e.g. ['tool', 'user'], or {role: multiplier of coeff}. A role that "
+        "is not named is off.",
+        default=None,
+        write="a list of roles, e.g. ['tool'], or {role: multiplier of coeff >= 0}",
     )
     content_only: bool = option("Leave out chat-template scaffold around the content (headers, tags).", default=True)
     include_errors: bool = option(
@@ -85,8 +91,10 @@ class Objective(Options):
     max_token_nll: Number | None = option(
         "Leave out tokens that the model predicts worse than this (nats).", default=None, ge=0
     )
-    normalization: Literal["selected_tokens", "observation_tokens"] = option(
-        "What N counts: 'selected_tokens', or 'observation_tokens' (every environment token before any selection).",
+    normalization: Normalization = option(
+        "What a token's loss is divided by: 'selected_tokens' or 'observation_tokens' (every environment token before any "
+        "selection) of the whole optimizer batch; 'per_trajectory', for the mean over trajectories of each one's mean; "
+        "'per_role', the selected tokens of its role; 'per_micro_batch', whose sum depends on how a batch is split.",
         default="selected_tokens",
     )
     schedule: Literal["constant", "linear", "cosine", "step"] = option(
@@ -176,6 +184,14 @@ class Objective(Options):
                 )
             if self.why_nothing_counts:
                 raise UserError(f"policy_loss is false, and nothing would be trained: {self.why_nothing_counts}")
+        if self.normalization == "per_trajectory" and self.zero_variance_groups == "drop":
+            raise UserError(
+                "zero_variance_groups drop takes tokens out of N, and per_trajectory counts trajectories; write keep or refill"
+            )
+        if self.normalization == "per_role" and not self.roles:
+            raise UserError(
+                "normalization per_role divides by each role's tokens; name the roles, e.g. roles: [tool, user]"
+            )
         return self
 
     @property
@@ -201,13 +217,19 @@ class Objective(Options):
     @property
     def why_nothing_counts(self) -> str | None:
         """Return why no token can ever count; None if some may."""
-        if self.roles is not None and not self.roles:
-            return "roles is empty, and a role that is not named is off; write null for all of them"
+        if self.roles is not None and not any(self.role_multiplier(role) for role in self.roles):
+            empty = "is empty" if not self.roles else "gives every role that it names the multiplier 0"
+            return f"roles {empty}, and a role that is not named is off; write null for all of them"
         if self.tools is None or any(self.tool_multiplier(name) for name in self.tools):
             return None
         if not self.tools:
             return "tools is empty, and a tool that is not named is off; write null for all of them"
         return "tools gives every tool that it names the multiplier 0, and a tool that is not named is off"
+
+    @property
+    def preset_name(self) -> str | None:
+        """Return the trainer whose settings these are, for an objective that has presets."""
+        return None
 
     @property
     def notice(self) -> str | None:
@@ -236,6 +258,12 @@ class Objective(Options):
             return self.tools.get(tool, 0.0) if tool is not None else 0.0
         return float(tool in self.tools)
 
+    def role_multiplier(self, role: str) -> float:
+        """Return the multiplier of `coeff` for tokens of a role, 0 if it is off."""
+        if isinstance(self.roles, Mapping):
+            return self.roles.get(role, 0.0)  # type: ignore[call-overload, no-any-return]
+        return float(self.roles is None or role in self.roles)
+
     # -- what a host calls, in a run's order ---------------------------------------------------------------------------------
 
     def weigh(
@@ -244,15 +272,34 @@ class Objective(Options):
         """Return a completion's spans, each with the weight of its tokens; see `weigh.weigh`."""
         return weigh(origins, self, dropped=dropped, tally=tally)
 
-    def count(self, weights: torch.Tensor, environment_mask: torch.Tensor) -> torch.Tensor:
-        """Return what a batch adds to N, as a 0-d int64 tensor: a count of tokens, not a sum of weights.
+    def share(self, weights: torch.Tensor) -> torch.Tensor:
+        """Return the weights (B, T) of whole completions as the loss takes them: each row's over its number of selected tokens
+        with `per_trajectory`, else unchanged.
+        """
+        if self.normalization != "per_trajectory":
+            return weights
+        return weights / torch.count_nonzero(weights, dim=1).clamp(min=1).unsqueeze(1)
+
+    def count(self, weights: torch.Tensor, environment_mask: torch.Tensor, rows: int) -> torch.Tensor:
+        """Return what a batch adds to N, as a 0-d int64 tensor: a count of tokens or trajectories, not a sum of weights.
 
         Args:
             weights: (B, T) weight of each token; 0 = not selected.
             environment_mask: (B, T), 1 = a non-padding environment token, before any selection.
+            rows: the batch's trajectories, also those without environment tokens.
         """
-        counted = weights if self.normalization == "selected_tokens" else environment_mask
-        return torch.count_nonzero(counted)
+        if self.normalization == "per_trajectory":
+            return torch.tensor(rows, device=weights.device)
+        return torch.count_nonzero(environment_mask if self.normalization == "observation_tokens" else weights)
+
+    def denominator(self, weights: torch.Tensor, num_tokens: torch.Tensor | float, ranks: int) -> torch.Tensor | float:
+        """Return what a micro-batch's loss is divided by: N, or with `per_micro_batch` its own selected tokens.
+
+        Args:
+            weights: (B, T), the micro-batch's. num_tokens: N of the whole optimizer batch.
+            ranks: how many ranks the term is summed over; the mean over them is wanted where each divides by its own tokens.
+        """
+        return ranks * torch.count_nonzero(weights) if self.normalization == "per_micro_batch" else num_tokens
 
     def within_bounds(self, logps: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         """Set `weights` (B, T) to 0 where the current token NLL is outside [min_token_nll, max_token_nll]. N does not change."""

@@ -7,11 +7,15 @@ of selected environment tokens in the whole optimizer batch, over all ranks and 
 `policy_loss` false the first term is left out (the paper's SFT-only arm).
 """
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 import torch
+from pydantic import model_validator
 
 from wm_plugin.objectives.base import Objective
+from wm_plugin.objectives.presets import FIELDS, PRESETS
+from wm_plugin.options import option
 
 
 class EchoConfig(Objective):
@@ -22,6 +26,27 @@ class EchoConfig(Objective):
     """
 
     label: ClassVar[str] = "echo"
+
+    preset: Literal["blog", "paper", "prime-rl", "verl-recipe", "rllm", "openenv"] | None = option(
+        "The settings of another trainer's ECHO, such as paper or prime-rl, which set the coefficient, the normalization and the "
+        "selection; what is written beside it wins (docs/echo.md compares them).",
+        default=None,
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _put_preset(cls, values: Any) -> Any:
+        if not isinstance(values, Mapping):
+            return values
+        written = {name: value for name, value in values.items() if value is not None or name not in FIELDS}
+        if written.get("preset") == "prime":
+            written["preset"] = "prime-rl"
+        preset = written.get("preset")
+        return {**PRESETS.get(preset, {}), **written} if isinstance(preset, str) else written
+
+    @property
+    def preset_name(self) -> str | None:
+        return self.preset
 
     def loss(self, logps: torch.Tensor, weights: torch.Tensor, num_tokens: torch.Tensor | float) -> torch.Tensor:
         """Return the mean NLL's share; see `echo_loss`."""

@@ -95,7 +95,9 @@ def figures(
         values[f"tool/{name}/tokens"] = tool_tokens / steps
         if tool_tokens:
             values[f"tool/{name}/nll"] = tool_nll / tool_tokens
-    if tokens and objective.turn_information:
+    if (
+        tokens and objective.turn_information and objective.normalization != "per_trajectory"
+    ):  # whose weights are shares
         without = tokens
         if isinstance(objective.tools, Mapping):  # every token that counts is of one of these tools
             numbers = dict(zip(tools, (number for _, number in pairs), strict=True))

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import torch
 
+from wm_plugin.errors import UserError
 from wm_plugin.objectives.base import Objective
 from wm_plugin.objectives.empty_batches import EmptyBatchMonitor, Tally
 from wm_plugin.objectives.guard import Guard, GuardConfig
@@ -24,6 +25,21 @@ def column(base: str, name: str) -> str:
 
 class Objectives(dict[str, Objective]):
     """A run's objectives by name. A run's only objective is called ""; a run without any is the host's own."""
+
+    @classmethod
+    def of(cls, objectives: Mapping[str, Objective]) -> "Objectives":
+        """Return a run's objectives from those that its config has: one with `per_role` becomes one a role, named after it."""
+        found = cls()
+        for name, one in objectives.items():
+            if one.normalization != "per_role":
+                found[name] = one
+                continue
+            for role in one.roles or ():
+                own = {role: one.role_multiplier(role)}
+                found[f"{name}_{role}" if name else f"role_{role}"] = one.replace(
+                    roles=own, normalization="selected_tokens"
+                )
+        return found
 
     @property
     def active(self) -> bool:
@@ -54,6 +70,20 @@ class Objectives(dict[str, Objective]):
     def categorize(self) -> bool:
         """Whether an objective needs the categories of turns."""
         return any(one.turn_information for one in self.values())
+
+    def check_split(self, micro_batches: int) -> None:
+        """Check that no preset makes the term depend on how many micro-batches an optimizer step of a rank has.
+
+        Raises:
+            UserError: one does, and nobody asked for it by writing `normalization: per_micro_batch` without a preset.
+        """
+        for one in self.values():
+            if one.normalization == "per_micro_batch" and one.preset_name is not None and micro_batches > 1:
+                raise UserError(
+                    f"preset {one.preset_name} divides by the tokens of each micro-batch, and a step has several: the term would "
+                    "be that many times as strong; take one micro-batch a step or preset blog, or write normalization: "
+                    "per_micro_batch, coeff and content_only in place of the preset to train so"
+                )
 
     def transportable(self) -> "Objectives":
         """Return these objectives without functions of the user's own, which other processes need not be able to import."""
@@ -92,7 +122,8 @@ class Objectives(dict[str, Objective]):
             trains = coeff > 0 or not objective.policy_loss
             with torch.set_grad_enabled(torch.is_grad_enabled() and trains):
                 loss_weights = objective.within_bounds(logps, weights)
-                term = coeff * objective.loss(logps, loss_weights, num_tokens[name])
+                divisor = objective.denominator(weights, num_tokens[name], ranks)
+                term = coeff * objective.loss(logps, loss_weights, divisor)
             sums[name] = token_sums(
                 logps.detach(),
                 weights,
@@ -177,7 +208,7 @@ class RunObjective:
     def columns(self, spans: Sequence[Sequence[tuple[Span, float]]], length: int) -> dict[str, torch.Tensor]:
         """Return this objective's columns of a batch of completions, padded to `length`."""
         weights, tool_ids = token_weights(spans, length, self.tools)
-        return {column(WEIGHTS, self.name): weights, column(TOOL_IDS, self.name): tool_ids}
+        return {column(WEIGHTS, self.name): self.objective.share(weights), column(TOOL_IDS, self.name): tool_ids}
 
     def guard_figures(self) -> dict[str, float]:
         """Return the guard's figures by their names in a log."""

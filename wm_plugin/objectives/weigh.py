@@ -33,20 +33,23 @@ def weigh(
     """
     weighed = []
     for origin in origins:
-        multiplier = config.tool_multiplier(origin.span.tool)
-        cause = _left_out_by(origin, config, multiplier, dropped)
-        weighed.append((origin.span, 0.0 if cause else multiplier * _ratio(origin, config)))
+        cause = _left_out_by(origin, config, dropped)
+        weighed.append((origin.span, 0.0 if cause else _multiplier(origin.span, config) * _ratio(origin, config)))
         if tally is not None:
             tally.add(origin, cause)
     return weighed
 
 
-def _left_out_by(origin: Origin, config: "Objective", multiplier: float, dropped: bool) -> str | None:
+def _multiplier(span: Span, config: "Objective") -> float:
+    return config.tool_multiplier(span.tool) * config.role_multiplier(span.role)
+
+
+def _left_out_by(origin: Origin, config: "Objective", dropped: bool) -> str | None:
     """Return the config's field that excludes a span; None if it is selected."""
     span = origin.span
-    if config.roles is not None and span.role not in config.roles:
+    if config.role_multiplier(span.role) == 0.0:
         return "roles"
-    if multiplier == 0.0:
+    if config.tool_multiplier(span.tool) == 0.0:
         return "tools"
     if origin.failed and not config.include_errors:
         return "include_errors"

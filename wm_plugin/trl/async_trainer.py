@@ -138,9 +138,10 @@ class WorldModelAsyncGRPOTrainer(TermMixin, AsyncGRPOTrainer):
             name: values if values.is_floating_point() else values.long() for name, values in own_columns.items()
         }
         columns: dict[str, list[torch.Tensor]] = {}
-        environment = []
+        environment, trajectories = [], []
         for row in rows:
             count = len(row.samples)
+            trajectories.append(count)
             for name, values in _terms(row, {name: own[:count] for name, own in own_columns.items()}).items():
                 columns.setdefault(name, []).append(values)
             own_columns = {name: own[count:] for name, own in own_columns.items()}
@@ -151,6 +152,7 @@ class WorldModelAsyncGRPOTrainer(TermMixin, AsyncGRPOTrainer):
             **batch,
             "shift_labels": torch.where(labels == -100, batch["shift_labels"], labels),
             "wm_environment": torch.tensor(environment),
+            "wm_trajectories": torch.tensor(trajectories),
             **{
                 name: pad_sequence(values, batch_first=True, padding_value=-1 if name == "wm_index" else 0)
                 for name, values in columns.items()
@@ -184,10 +186,10 @@ class WorldModelAsyncGRPOTrainer(TermMixin, AsyncGRPOTrainer):
     def _wm_count_window(self) -> torch.Tensor:
         total = torch.zeros(len(self._wm), 3, dtype=torch.int64)
         for batch in self._wm_window.batches:
-            environment = int(batch["wm_environment"].sum())
+            environment, rows = (int(batch[name].sum()) for name in ("wm_environment", "wm_trajectories"))
             for place, (name, objective) in enumerate(self._wm.items()):
                 weights = batch[column(WEIGHTS, name)]
-                counted = objective.count(weights, torch.ones(environment))
+                counted = objective.count(weights, torch.ones(environment), rows)
                 total[place] += torch.tensor([int(counted), int(torch.count_nonzero(weights)), environment])
         return total.to(self.accelerator.device)
 

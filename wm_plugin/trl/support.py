@@ -351,6 +351,7 @@ def _check_likelihood(trainer: Any, objectives: Objectives) -> None:
             f"temperature is {args.temperature}: the trainer's log-probabilities are divided by it and are not the model's; "
             "write temperature: 1.0, or echo_tempered: true (EchoConfig(tempered=True)) for the tempered likelihood"
         )
+    objectives.check_split(args.gradient_accumulation_steps)
     tokenizer = trainer.processing_class
     if not isinstance(tokenizer, PreTrainedTokenizerBase):
         raise UserError(

@@ -288,4 +288,4 @@ def resolve(world_model: Objective | None, args: Any) -> Objectives:
         if world_model is not None and fields:
             raise UserError(f"world_model=EchoConfig(...) and {', '.join(fields)} are the same thing; give one of them")
         world_model = world_model if world_model is not None else args.echo_config()
-    return Objectives() if world_model is None else Objectives({"": world_model})
+    return Objectives() if world_model is None else Objectives.of({"": world_model})

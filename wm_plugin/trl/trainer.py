@@ -403,7 +403,11 @@ class WorldModelMixin(TermMixin, _Host):
         counts = []
         for name, objective in self._wm.items():
             weights = inputs[column(WEIGHTS, name)]
-            counts += [objective.count(weights, environment), torch.count_nonzero(weights), environment.sum()]
+            counts += [
+                objective.count(weights, environment, len(weights)),
+                torch.count_nonzero(weights),
+                environment.sum(),
+            ]
         return torch.stack([count.to(torch.int64) for count in counts]).view(-1, 3)
 
     def _wm_count_window(self) -> torch.Tensor:

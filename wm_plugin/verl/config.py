@@ -12,6 +12,7 @@ from wm_plugin.objectives import OBJECTIVES, Objective
 from wm_plugin.options import Number, Whole, option
 from wm_plugin.verl.names import SEARCH_PATH
 
+COEFF = 0.05  # if the group +wm=echo names neither a coefficient nor a preset
 REWARD_KEYS = ("reward", "reward_batch", "reward_wait_ms")  # read by wm_plugin.verl.rewards
 
 
@@ -53,6 +54,16 @@ class WorldModelConfig(RunConfig):
         return self.max_turns if self.turn_budget is None else self.turn_budget.start + 1
 
 
+def with_coeff(block: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the block `wm` with the coefficient that the group's null stands for, unless a preset sets it."""
+    values = dict(block)
+    if "coeff" in values and values["coeff"] is None:
+        del values["coeff"]
+        if "alpha" not in values and values.get("preset") is None:
+            values["coeff"] = COEFF
+    return values
+
+
 def read_config(config: Any) -> WorldModelConfig:
     """Return the block `wm` of a trainer's config.
 
@@ -70,9 +81,7 @@ def read_config(config: Any) -> WorldModelConfig:
         )
     if not isinstance(values, Mapping):
         raise UserError(f"wm is {shown(values)}; write fields, e.g. wm.coeff=0.05")
-    if {"alpha", "coeff"} <= values.keys():
-        raise UserError("wm.alpha is another name of wm.coeff, which the group +wm=echo sets; write wm.coeff alone")
-    values = dict(values)
+    values = with_coeff(values)
     path = values.pop("objective", "echo")
     kind = OBJECTIVES.get(str(path))
     if not (isinstance(kind, type) and issubclass(kind, Objective)):

@@ -20,6 +20,7 @@ from wm_plugin.errors import UserError
 from wm_plugin.objectives import EchoConfig
 from wm_plugin.rewards.empty import EmptyRewardMonitor
 from wm_plugin.rewards.hosted import FIGURES
+from wm_plugin.verl.config import with_coeff
 from wm_plugin.verl.rewards import stop_reason
 
 SILENCE = ("on_silence", "silent_batches")  # of the block wm
@@ -68,10 +69,9 @@ class _RewardMixin(_Host):
             own: the figures of a step's rewards.
             trainer: verl's, whose method asks for further prompts.
         """
-        objective = EchoConfig.read(
-            {name: trainer.config.wm[name] for name in ("coeff", *SILENCE) if name in (trainer.config.get("wm") or {})},
-            "wm",
-        )
+        block = trainer.config.get("wm") or {}
+        names = [name for name in ("coeff", "preset", *SILENCE) if name in block]
+        objective = EchoConfig.read(with_coeff({name: block[name] for name in names}), "wm")
         if self._wm_silence is None:
             self._wm_silence = EmptyRewardMonitor(stop=objective.on_silence == "stop", batches=objective.silent_batches)
         text = self._wm_silence.record(own)

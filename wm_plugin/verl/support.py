@@ -4,6 +4,7 @@
 before its first step.
 """
 
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -526,6 +527,10 @@ def refusal(config: Any, wm: WorldModelConfig) -> str | None:
             f"rollout.temperature is {rollout.temperature}: the actor's log-probabilities are divided by it and are not the "
             "model's; write actor_rollout_ref.rollout.temperature=1.0, or wm.tempered=true for the tempered likelihood"
         )
+    try:
+        wm.objectives.check_split(_micro_batches(config))
+    except UserError as error:
+        return str(error)
     if actor.strategy not in STRATEGIES:
         return f"actor.strategy is {actor.strategy!r}; the world-model term is known to be exact on {', '.join(STRATEGIES)}"
     megatron = (actor.get("megatron") or {}) if actor.strategy == "megatron" else {}
@@ -545,6 +550,16 @@ def refusal(config: Any, wm: WorldModelConfig) -> str | None:
     if distillation is not None and distillation.get("enabled", False):
         return "distillation.enabled is true: with it the actor may compute no log-probabilities of its own; turn one of them off"
     return None
+
+
+def _micro_batches(config: Any) -> int:
+    """Return how many micro-batches a rank's share of a mini-batch has, by rows; 2 or more where lengths decide."""
+    actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
+    size = actor.get("ppo_micro_batch_size_per_gpu")
+    if actor.get("use_dynamic_bsz") or not size:
+        return 2
+    ranks = config.trainer.nnodes * config.trainer.n_gpus_per_node
+    return max(1, math.ceil(actor.ppo_mini_batch_size * rollout.n / ranks / size))
 
 
 def check_tokenizer(

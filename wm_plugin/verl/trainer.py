@@ -798,7 +798,7 @@ def make_columns(
     counts = []
     for row, weight in zip(rows, columns[column(WEIGHTS, one.name)], strict=True):
         environment = torch.zeros_like(row.sampled) if row.padding else 1 - row.sampled
-        counts.append(one.objective.count(weight, environment))
+        counts.append(one.objective.count(weight, environment, int(not row.padding)))
     jagged = {name: _jagged(values, lengths) for name, values in columns.items()}
     return {**jagged, column(COUNTS, one.name): torch.stack(counts).unsqueeze(1)}
 

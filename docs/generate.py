@@ -10,7 +10,7 @@ from pydantic_core import PydanticUndefined
 
 from wm_plugin.client.server import ServerOptions
 from wm_plugin.objectives import EchoConfig, GuardConfig
-from wm_plugin.objectives.presets import FIELDS as PRESET_FIELDS
+from wm_plugin.objectives.echo import PRESET_FIELDS
 from wm_plugin.options import Options
 from wm_plugin.verl.config import COEFF, WorldModelConfig
 from wm_plugin.verl.names import AGENT_LOOP, TRAINER_MODE

@@ -6,8 +6,8 @@ import torch
 from wm_plugin import EchoConfig
 from wm_plugin.errors import UserError
 from wm_plugin.objectives import Objectives, RunObjective, Span
+from wm_plugin.objectives.echo import PRESETS
 from wm_plugin.objectives.empty_batches import Tally
-from wm_plugin.objectives.presets import PRESETS
 from wm_plugin.objectives.run import WEIGHTS, column
 from wm_plugin.tokens.spans import Origin
 

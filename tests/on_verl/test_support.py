@@ -29,7 +29,7 @@ from wm_plugin.errors import UserError
 from wm_plugin.hosting.annealing import TurnBudget
 from wm_plugin.hosting.hooks import Hook
 from wm_plugin.objectives import EchoConfig
-from wm_plugin.objectives.presets import FIELDS as PRESET_FIELDS
+from wm_plugin.objectives.echo import PRESET_FIELDS
 from wm_plugin.verl import support
 from wm_plugin.verl.agent_loop import WorldModelLoopMixin
 from wm_plugin.verl.config import REWARD_KEYS, WorldModelConfig, read_config

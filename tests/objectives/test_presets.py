@@ -93,7 +93,7 @@ def test_a_preset_is_its_formula(name, parts):
     logps = (-3 * torch.rand(len(SPANS), LENGTH, dtype=torch.float64)).requires_grad_()
     expected = coeff * formula(-logps, masks(select), parts)
     (wanted,) = torch.autograd.grad(expected, logps)
-    found = term(Objectives.of({"": EchoConfig(preset=name)}), logps, parts)
+    found = term(Objectives.read(EchoConfig(preset=name)), logps, parts)
     (gradient,) = torch.autograd.grad(found, logps)
     assert found.item() == pytest.approx(expected.item(), rel=1e-6)
     torch.testing.assert_close(gradient, wanted, rtol=1e-6, atol=1e-9)
@@ -103,7 +103,7 @@ def test_per_role_divides_by_each_roles_tokens():
     torch.manual_seed(0)
     logps = (-3 * torch.rand(len(SPANS), LENGTH, dtype=torch.float64)).requires_grad_()
     config = EchoConfig(1.0, roles={"tool": 0.1, "user": 0.5}, normalization="per_role")
-    objectives = Objectives.of({"": config})
+    objectives = Objectives.read(config)
     assert list(objectives) == ["role_tool", "role_user"]
     expected = 0.0
     for role, alpha in (("tool", 0.1), ("user", 0.5)):
@@ -133,10 +133,10 @@ def test_what_is_written_wins_and_null_is_the_presets():
 
 
 def test_a_term_that_depends_on_the_split_is_refused_unless_asked_for():
-    preset = Objectives.of({"": EchoConfig(preset="openenv")})
+    preset = Objectives.read(EchoConfig(preset="openenv"))
     preset.check_split(1)
     with pytest.raises(
         UserError, match="preset openenv divides by the tokens of each micro-batch, and a step has several"
     ):
         preset.check_split(2)
-    Objectives.of({"": EchoConfig(0.1, normalization="per_micro_batch")}).check_split(2)
+    Objectives.read(EchoConfig(0.1, normalization="per_micro_batch")).check_split(2)

@@ -146,6 +146,34 @@ def test_selections(name):
     check_parity(echo, max_steps=1, **naive)
 
 
+def test_two_objectives_add_up_each_by_its_own_coefficient_and_count():
+    fields = {"max_steps": 2}
+    _, before = stock_run(ToolEnvironment, **fields)
+    several = {
+        "code": {"coeff": COEFF, "tools": ["run_code"], "schedule": "linear", "schedule_steps": 2},
+        "docs": EchoConfig(0.9, ["lookup_doc"], normalization="per_trajectory", content_only=False),
+    }
+    ours, after = run(Ours, args=fields, world_model=several)
+    tokenizer = ours.processing_class
+    for step, (stock_gradient, gradient) in enumerate(zip(before, after, strict=True)):
+        batches = ours.batches[step * 2 : (step + 1) * 2]
+        expected = 0.0
+        for coeff, tool, fields in (
+            (COEFF / (step + 1), "run_code", {}),
+            (0.9, "lookup_doc", {"content_only": False, "normalization": "per_trajectory"}),
+        ):
+            normalization = fields.pop("normalization", "selected_tokens")
+            masks = [trl_reference.weights(b, tokenizer, {tool: 1.0}, **fields) for b in batches]
+            model = make_model(tokenizer, dtype=torch.float64)
+            own, _ = trl_reference.term_gradient(model, batches, masks, normalization=normalization)
+            expected = expected + coeff * own
+        assert (gradient.double() - stock_gradient.double() - expected).norm() <= 1e-6 * expected.norm()
+    first = ours.state.log_history[0]
+    assert (first["echo/code/coeff"], first["echo/docs/coeff"]) == (pytest.approx(COEFF), 0.9)
+    assert first["echo/code/tool/run_code/tokens"] == first["echo/code/tokens"] > 0
+    assert first["echo/docs/tokens"] > 0
+
+
 def test_with_host_made_errors():
     ours = check_parity(EchoConfig(COEFF, include_errors=True), errors=True, max_steps=1)
     assert any("host-made failure" in ours.processing_class.decode(b["completion_ids"].flatten()) for b in ours.batches)

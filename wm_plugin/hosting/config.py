@@ -50,11 +50,24 @@ def _look_ahead_sets(value: Any) -> Any:
     return sets
 
 
+def _objectives(value: Any) -> Any:
+    try:
+        value = parsed(value)
+    except ValueError as error:
+        raise UserError(f"world_model is not JSON: {error}") from None
+    return None if value is None else Objectives.read(value)
+
+
 class RunConfig(Options):
     """A run's environment and episodes."""
 
     objective: SerializeAsAny[InstanceOf[Objective]] = option(
         "What the objective counts, and how strongly.", default=EchoConfig()
+    )
+    world_model: Annotated[Any, BeforeValidator(_objectives)] = option(
+        "Several objectives in one run, by names of their own, each with the fields of EchoConfig: {tools: {coeff: 0.05, roles: "
+        "[tool]}, users: {coeff: 0.01, roles: [user]}}. Their figures are echo/<name>/...",
+        default=None,
     )
     environment: Annotated[str | dict[str, str] | None, Parsed] = option(
         "An environment class: a registered name (wm env list), or package.module:Class; or {name: class}, from which the "
@@ -99,11 +112,22 @@ class RunConfig(Options):
     )
 
     @model_validator(mode="after")
+    def _check_objectives(self) -> Self:
+        changed = self.objective.changed() if self.world_model is not None else {}
+        if changed:
+            raise UserError(f"world_model names the run's objectives; write {', '.join(changed)} in one of them")
+        return self
+
+    @model_validator(mode="after")
     def _check_environment(self) -> Self:
         if self.environment == {}:
             raise UserError("environment is {}; write a name (wm env list), package.module:Class, or {name: class}")
         if self.environment is None:
-            for name in type(self).model_fields.keys() & RunConfig.model_fields.keys() - {"objective", "environment"}:
+            for name in type(self).model_fields.keys() & RunConfig.model_fields.keys() - {
+                "objective",
+                "world_model",
+                "environment",
+            }:
                 if getattr(self, name) != type(self).model_fields[name].default:
                     raise UserError(f"{name} is for episodes in an environment, and environment is null; name one")
         for name in WRAPPERS:
@@ -119,7 +143,7 @@ class RunConfig(Options):
     @property
     def objectives(self) -> Objectives:
         """The run's objectives, by name."""
-        return Objectives.of({"": self.objective})
+        return Objectives.read(self.objective) if self.world_model is None else self.world_model
 
     @property
     def named(self) -> Mapping[str, str]:

@@ -3,11 +3,13 @@
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 
-from wm_plugin.errors import UserError
+from wm_plugin.errors import UserError, shown
 from wm_plugin.objectives.base import Objective
+from wm_plugin.objectives.echo import EchoConfig
 from wm_plugin.objectives.empty_batches import EmptyBatchMonitor, Tally
 from wm_plugin.objectives.guard import Guard, GuardConfig
 from wm_plugin.objectives.metrics import Meter, token_sums
@@ -27,19 +29,34 @@ class Objectives(dict[str, Objective]):
     """A run's objectives by name. A run's only objective is called ""; a run without any is the host's own."""
 
     @classmethod
-    def of(cls, objectives: Mapping[str, Objective]) -> "Objectives":
-        """Return a run's objectives from those that its config has: one with `per_role` becomes one a role, named after it."""
-        found = cls()
-        for name, one in objectives.items():
-            if one.normalization != "per_role":
-                found[name] = one
+    def read(cls, given: Any, where: str = "world_model") -> "Objectives":
+        """Return a run's objectives from one, or from {name: one, or the fields of an EchoConfig}.
+
+        One with `normalization: per_role` becomes one a role, named after it.
+
+        Args:
+            where: the setting's name, for errors.
+
+        Raises:
+            UserError: it is neither, a name is no word, or a value does not fit.
+        """
+        if type(given) is Objective or not isinstance(given, Objective | Mapping) or given == {}:
+            raise UserError(
+                f"{where} is {shown(given)}; write EchoConfig(coeff=0.05), or several by name, e.g. "
+                "{tools: {coeff: 0.05, roles: [tool]}, users: {coeff: 0.01, roles: [user]}}"
+            )
+        objectives = cls()
+        for name, one in given.items() if isinstance(given, Mapping) else [("", given)]:
+            if name and not (isinstance(name, str) and name.isidentifier()):
+                raise UserError(f"{where} has the name {shown(name)}; write a word, e.g. tools")
+            own = one if isinstance(one, Objective) else EchoConfig.read(one, f"{where}.{name}")
+            if own.normalization != "per_role":
+                objectives[name] = own
                 continue
-            for role in one.roles or ():
-                own = {role: one.role_multiplier(role)}
-                found[f"{name}_{role}" if name else f"role_{role}"] = one.replace(
-                    roles=own, normalization="selected_tokens"
-                )
-        return found
+            for role in own.roles or ():
+                alone = {role: own.role_multiplier(role)}
+                objectives[f"{name or 'role'}_{role}"] = own.replace(roles=alone, normalization="selected_tokens")
+        return objectives
 
     @property
     def active(self) -> bool:

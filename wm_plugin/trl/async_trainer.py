@@ -7,7 +7,7 @@ collator's labels are completed by the environment's tokens, and the host's own 
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,7 +46,7 @@ class WorldModelAsyncGRPOConfig(ObjectiveSettings, AsyncGRPOConfig):
                 "look_ahead plays evaluations, and AsyncGRPOTrainer has none; use WorldModelGRPOTrainer, or measure its "
                 "checkpoints with wm eval lookahead"
             )
-        self.echo_config()  # says what is wrong before the host's own checks, which may load a device
+        self.objectives()  # says what is wrong before the host's own checks, which may load a device
         super().__post_init__()
 
 
@@ -58,8 +58,8 @@ class WorldModelAsyncGRPOTrainer(TermMixin, AsyncGRPOTrainer):
     tokens that it trains on and no others, and more of them would change its rounding.
 
     Args:
-        world_model: the objective. The `echo_*` fields of a `WorldModelAsyncGRPOConfig` are the same thing; giving both is an
-            error.
+        world_model: the objective, or several by name, {name: EchoConfig(...)}. The `echo_*` fields of a
+            `WorldModelAsyncGRPOConfig` are the same thing; giving both is an error.
         rollout_worker: your own; its loop must be a `WorldModelRolloutLoop`, or derive from `WorldModelRolloutMixin`
             (`wm_plugin.trl.async_rollout`).
 
@@ -70,7 +70,7 @@ class WorldModelAsyncGRPOTrainer(TermMixin, AsyncGRPOTrainer):
     def __init__(
         self,
         *args: Any,
-        world_model: Objective | None = None,
+        world_model: Objective | Mapping[str, Any] | None = None,
         tools: list[Callable] | None = None,
         environment_factory: Any = None,
         rollout_worker: Any = None,

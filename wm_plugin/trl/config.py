@@ -17,7 +17,7 @@ class WorldModelGRPOConfig(ObjectiveSettings, GRPOConfig):
     def __post_init__(self) -> None:
         self.make_turn_budget()
         read_field("look_ahead", self.look_ahead)
-        self.echo_config()  # says what is wrong before the host's own checks, which may load a device
+        self.objectives()  # says what is wrong before the host's own checks, which may load a device
         super().__post_init__()
 
     def make_turn_budget(self) -> TurnBudget | None:

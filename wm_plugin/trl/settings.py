@@ -9,8 +9,8 @@ from typing import Any, Literal, Self, get_origin
 from pydantic.fields import FieldInfo
 
 from wm_plugin.errors import UserError, nearest
-from wm_plugin.hosting.config import RunConfig
-from wm_plugin.objectives import EchoConfig
+from wm_plugin.hosting.config import RunConfig, read_field
+from wm_plugin.objectives import EchoConfig, Objectives
 from wm_plugin.objectives.echo import PRESET_FIELDS
 from wm_plugin.options import members
 
@@ -37,7 +37,7 @@ def _host_field(name: str, declared: FieldInfo, prefix: str = "") -> tuple[str, 
 
 
 EchoFields = make_dataclass("EchoFields", [_host_field(*one, PREFIX) for one in EchoConfig.model_fields.items()])
-TRAINER_FIELDS = ("turn_budget", "look_ahead")  # of `RunConfig`, which the trainer itself reads
+TRAINER_FIELDS = ("turn_budget", "look_ahead", "world_model")  # of `RunConfig`, which the trainer itself reads
 TrainerFields = make_dataclass(
     "TrainerFields", [_host_field(name, RunConfig.model_fields[name]) for name in TRAINER_FIELDS]
 )
@@ -72,6 +72,25 @@ class ObjectiveSettings(TrainerFields, EchoFields):  # type: ignore[misc, valid-
             return EchoConfig.read(values)
         except UserError as error:
             raise UserError(f"{PREFIX}{error}") from None
+
+    def objectives(self) -> Objectives:
+        """Return the run's objectives: those of `world_model`, or the one of the echo_ fields.
+
+        Raises:
+            UserError: both are given, or a value does not fit.
+        """
+        several = read_field("world_model", self.world_model)
+        if several is None:
+            return Objectives.read(self.echo_config())
+        if fields := self.echo_fields_set():
+            raise UserError(
+                f"world_model names the run's objectives; write {', '.join(fields)} in one of them, without echo_"
+            )
+        return several
+
+    def objective_fields_set(self) -> list[str]:
+        """Return the fields that say what is trained besides the reward and differ from their defaults."""
+        return [*self.echo_fields_set(), *(["world_model"] if self.world_model is not None else [])]
 
     def echo_fields_set(self) -> list[str]:
         """Return the echo_ fields that differ from their defaults."""

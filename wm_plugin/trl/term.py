@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from wm_plugin.errors import UserError, shown
-from wm_plugin.objectives.base import Objective
+from wm_plugin.errors import UserError
 from wm_plugin.objectives.empty_batches import Tally
 from wm_plugin.objectives.guard import Guard
 from wm_plugin.objectives.run import Objectives, RunObjective, column
@@ -256,7 +255,7 @@ class TermMixin(_Host):
         self._wm_warned.add(kind)
 
 
-def no_coefficient_warning(world_model: Objective | None, args: Any, reward_funcs: Any) -> str | None:
+def no_coefficient_warning(world_model: Any, args: Any, reward_funcs: Any) -> str | None:
     """Return the warning for a run without a coefficient; None if it has one, or trains on a reward of predictions.
 
     Args:
@@ -264,7 +263,7 @@ def no_coefficient_warning(world_model: Objective | None, args: Any, reward_func
     """
     if resolve(world_model, args).written:
         return None
-    plain = world_model is None and not (isinstance(args, ObjectiveSettings) and args.echo_fields_set())
+    plain = world_model is None and not (isinstance(args, ObjectiveSettings) and args.objective_fields_set())
     functions = reward_funcs if isinstance(reward_funcs, list | tuple) else [reward_funcs]
     if plain and any(getattr(function, "reward", None) is not None for function in functions):
         return None
@@ -275,17 +274,18 @@ def no_coefficient_warning(world_model: Objective | None, args: Any, reward_func
     )
 
 
-def resolve(world_model: Objective | None, args: Any) -> Objectives:
-    """Return the objectives of a run, from the argument or the `echo_*` fields of a config; empty without either.
+def resolve(world_model: Any, args: Any) -> Objectives:
+    """Return the objectives of a run, from the argument, or from `world_model` or the `echo_*` fields of a config.
+
+    They are empty without any of these and with a config of the host's own.
 
     Raises:
-        UserError: both are given, or the argument is not an objective.
+        UserError: two of them are given, or the argument is neither an objective nor several by name.
     """
-    if world_model is not None and not isinstance(world_model, Objective):
-        raise UserError(f"world_model is {shown(world_model)}; write world_model=EchoConfig(coeff=0.05)")
-    if isinstance(args, ObjectiveSettings):
-        fields = args.echo_fields_set()
-        if world_model is not None and fields:
-            raise UserError(f"world_model=EchoConfig(...) and {', '.join(fields)} are the same thing; give one of them")
-        world_model = world_model if world_model is not None else args.echo_config()
-    return Objectives() if world_model is None else Objectives.of({"": world_model})
+    found = None if world_model is None else Objectives.read(world_model)
+    if not isinstance(args, ObjectiveSettings):
+        return Objectives() if found is None else found
+    fields = args.objective_fields_set()
+    if found is not None and fields:
+        raise UserError(f"world_model=EchoConfig(...) and {', '.join(fields)} are the same thing; give one of them")
+    return args.objectives() if found is None else found

@@ -64,7 +64,8 @@ class WorldModelMixin(TermMixin, _Host):
     `wm_plugin.hosting.figures`).
 
     Args:
-        world_model: the objective. The `echo_*` fields of a `WorldModelGRPOConfig` are the same thing; giving both is an error.
+        world_model: the objective, or several by name, {name: EchoConfig(...)}. The `echo_*` fields of a
+            `WorldModelGRPOConfig` are the same thing; giving both is an error.
         turn_budget: annealing of the turns that an episode may take (WMAct), logged as `wm/turn_budget` and saved with
             checkpoints. A `WorldModelGRPOConfig` has it too. Evaluations have its first value.
 
@@ -79,7 +80,7 @@ class WorldModelMixin(TermMixin, _Host):
     def __init__(
         self,
         *args: Any,
-        world_model: Objective | None = None,
+        world_model: Objective | Mapping[str, Any] | None = None,
         turn_budget: TurnBudget | None = None,
         **kwargs: Any,
     ) -> None:

@@ -55,11 +55,11 @@ class WorldModelConfig(RunConfig):
 
 
 def with_coeff(block: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the block `wm` with the coefficient that the group's null stands for, unless a preset sets it."""
+    """Return the block `wm` with the coefficient that the group's null stands for, unless something else sets it."""
     values = dict(block)
     if "coeff" in values and values["coeff"] is None:
         del values["coeff"]
-        if "alpha" not in values and values.get("preset") is None:
+        if "alpha" not in values and values.get("preset") is None and values.get("world_model") is None:
             values["coeff"] = COEFF
     return values
 

@@ -169,6 +169,24 @@ def test_selections(worker, name):
     check_parity(worker, echo, **naive)
 
 
+def test_two_objectives_add_up_each_by_its_own_coefficient_and_count(worker):
+    several = {
+        "code": EchoConfig(COEFF, ["run_code"]),
+        "others": EchoConfig(0.9, ["lookup_max", "admin"], normalization="per_trajectory", content_only=False),
+    }
+    base, settings = policy_loss(), {"micro_batch_size_per_gpu": 2}
+    stock = on_verl.update(worker, base, make_batch(ROLLOUTS, **settings))
+    ours = on_verl.update(worker, with_term(base, several), make_batch(ROLLOUTS, several, **settings))
+    model, expected = on_verl.plain_model(worker), 0.0
+    for one in several.values():
+        tools = dict.fromkeys(one.tools, 1.0)
+        weights = [naive_weights(rollout, tools, content_only=one.content_only) for rollout in ROLLOUTS]
+        batches = [on_verl.padded(rollout) for rollout in ROLLOUTS]
+        own, _ = trl_reference.term_gradient(model, batches, weights, normalization=one.normalization)
+        expected = expected + one.coeff * own.clone()
+    assert (ours.gradients[0] - stock.gradients[0] - expected).norm() <= 1e-6 * expected.norm()
+
+
 @pytest.mark.parametrize(("floor", "ceiling"), [(4.5, None), (None, 4.6), (4.3, 4.9)])
 def test_floor_and_ceiling_leave_the_count_alone(worker, floor, ceiling):
     echo = EchoConfig(COEFF, min_token_nll=floor, max_token_nll=ceiling)

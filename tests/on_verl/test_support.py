@@ -136,6 +136,11 @@ def test_a_preset_sets_what_is_not_written():
     support.check_config(
         stock("wm.preset=verl-recipe", "wm.coeff=null", "actor_rollout_ref.rollout.temperature=0.8")
     )  # tempered, as there
+    named = "wm.world_model={tools: {coeff: 0.3, roles: [tool]}, users: {preset: rllm}}"
+    objectives = read_config(stock(named, "wm.coeff=null")).objectives
+    assert objectives == {"tools": EchoConfig(0.3, roles=("tool",)), "users": EchoConfig(preset="rllm")}
+    with pytest.raises(UserError, match="wm.world_model names the run's objectives; write coeff in one of them"):
+        read_config(stock(named))
     split = ["wm.preset=openenv", "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2"]
     with pytest.raises(UserError, match="preset openenv divides by the tokens of each micro-batch"):
         support.check_config(stock(*split))

@@ -37,7 +37,7 @@ from verl.workers.utils.losses import ppo_loss
 
 from support.tiny import qwen2
 from wm_plugin import EchoConfig
-from wm_plugin.objectives import Objectives, RunObjective, Span
+from wm_plugin.objectives import Objectives, RunObjective, Span, column
 from wm_plugin.objectives.weigh import weigh
 from wm_plugin.tokens.spans import Origin
 from wm_plugin.verl.loss import world_model_loss
@@ -152,7 +152,7 @@ def padded(rollout: Rollout) -> dict[str, torch.Tensor]:
 
 def make_batch(
     rollouts: Sequence[Rollout],
-    echo: EchoConfig | None = None,
+    echo: EchoConfig | Mapping[str, EchoConfig] | None = None,
     *,
     spans: list[list[tuple[Span, float]]] | None = None,
     tools: list[str] | None = None,
@@ -195,15 +195,13 @@ def make_batch(
         | {"row": torch.arange(len(rows)).unsqueeze(1)},  # so that a test can tell which rows an update had
         batch_size=len(rows),
     )
-    if echo is not None:
-        tools = tool_names(echo) if tools is None else tools
-        if spans is None:
-            spans = [
-                weigh((Origin(span, category=CATEGORIES[span.tool]) for span in rollout.spans), echo)
-                for rollout in rollouts
-            ]
-        batch.update(make_columns(running(echo, tools), spans, [row_of(rollout) for rollout in rollouts]))
-        settings = {COEFF: echo.coeff, NUM_TOOLS: len(tools), **settings}
+    for name, one in named(echo).items():
+        names = tool_names(one) if tools is None else tools
+        weighed = spans or [
+            weigh((Origin(span, category=CATEGORIES[span.tool]) for span in rollout.spans), one) for rollout in rollouts
+        ]
+        batch.update(make_columns(running(one, names, name=name), weighed, [row_of(rollout) for rollout in rollouts]))
+        settings = {column(COEFF, name): one.coeff, column(NUM_TOOLS, name): len(names), **settings}
     mini = len(rollouts) * ranks if mini is None else mini
     tu.assign_non_tensor(
         batch,
@@ -222,9 +220,14 @@ def make_batch(
     return batch
 
 
-def running(echo: EchoConfig, tools: Sequence[str] = (), **settings: Any) -> RunObjective:
-    """The only objective of a run, as the trainer has it."""
-    one = RunObjective("", echo, limit="data.max_response_length", **settings)
+def named(echo: EchoConfig | Mapping[str, EchoConfig] | None) -> Mapping[str, EchoConfig]:
+    """A run's objectives by name; a run's only one has none."""
+    return {} if echo is None else echo if isinstance(echo, Mapping) else {"": echo}
+
+
+def running(echo: EchoConfig, tools: Sequence[str] = (), *, name: str = "", **settings: Any) -> RunObjective:
+    """An objective of a run, as the trainer has it."""
+    one = RunObjective(name, echo, limit="data.max_response_length", **settings)
     one.tools = list(tools)
     return one
 
@@ -246,9 +249,9 @@ def policy_loss(*, loss_mode: str = "vanilla", **fields: Any) -> Any:
     return functools.partial(ppo_loss, config=config)
 
 
-def with_term(base: Any, echo: EchoConfig) -> Any:
+def with_term(base: Any, echo: EchoConfig | Mapping[str, EchoConfig]) -> Any:
     """The same with the term on top, as `wm_configure` makes it."""
-    return functools.partial(world_model_loss, base=base, objectives=Objectives({"": echo}))
+    return functools.partial(world_model_loss, base=base, objectives=Objectives(named(echo)))
 
 
 # -- workers ---------------------------------------------------------------------------------------------------------------

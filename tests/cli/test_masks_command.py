@@ -372,3 +372,16 @@ def test_a_template_that_trl_refuses_is_noted_and_another_one_can_be_named(wm, w
     assert "<tool_response>" in "".join(span["text"] for span in result["rollouts"][0]["spans"])
     assert not any("refuses" in note for note in result["notes"])
     assert "TRL ships no template of this name" in wm.error("masks", *arguments, "qwen99")
+
+
+def test_coefficients_that_pull_equally_hard(wm, write, tokenizer):
+    """A board with one token of scaffold after it, and a rollout without a result."""
+    path = write(ROW, {**ROW, "completion": [{"role": "assistant", "content": "no"}]})
+    assert "prime-rl" in wm.error("lab", "coefficient", path, "--tokenizer", tokenizer, "--from", "prime")
+    result = wm.json("lab", "coefficient", path, "--tokenizer", tokenizer, "--from", "prime-rl", "--alpha", "0.2")
+    board = len(COMPLETION[1]["content"])
+    expected = {"blog": 0.2, "paper": 0.4, "prime-rl": 0.2, "verl-recipe": 0.4}
+    expected |= {"rllm": 0.4 * (board + 1) / board, "openenv": 0.2 * (board + 1) / board}
+    assert {row["preset"]: row["as strong"] for row in result["presets"]} == pytest.approx(expected)
+    assert "blog" in wm.text("lab", "coefficient", path, "--tokenizer", tokenizer, "--from", "paper")
+    assert "--tokenizer PATH is missing" in wm.error("lab", "coefficient", path, "--from", "paper")

@@ -40,8 +40,8 @@ _STEPS = {
     "eval": "one-step consistency lookahead",
     "report": "",
     "demo": "",
-    "lab": "simulate pipeline bench foresight forgetting weights perplexity audit synthesize mix alternatives reflect fictional "
-    "scenarios control context best prompts search-prompts",
+    "lab": "simulate pipeline bench coefficient foresight forgetting weights perplexity audit synthesize mix alternatives "
+    "reflect fictional scenarios control context best prompts search-prompts",
 }
 VERBS = {verb: tuple(steps.split()) for verb, steps in _STEPS.items()}
 GROUPS = {

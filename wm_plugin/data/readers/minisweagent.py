@@ -51,11 +51,12 @@ def convert(record: Any, source: Source) -> Iterator[Fields]:
             continue
         conversation.add(message, number, **_observed(message))
     info = record.get("info")
-    instance = record.get("instance_id")
+    named = source.file.endswith(".json")  # a file of lines holds several rollouts
     yield {
         "turns": conversation.fields(),
         "context": {"task": conversation.task, "initial_state": conversation.initial_state},
-        "task_id": text_of(instance) or source.file.partition(".traj")[0].removesuffix(".json"),
+        "task_id": text_of(record.get("instance_id"))
+        or (source.file.removesuffix(".json").removesuffix(".traj") if named else ""),
         "success": None,  # the tests that decide are not in the file
         "source": vars(source),
         "metadata": {

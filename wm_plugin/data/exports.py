@@ -96,6 +96,8 @@ def atif_document(trajectory: Trajectory) -> Fields:
     if "turns" in own and len(read.get("turns", ())) == len(values["turns"]):
         pairs = enumerate(zip(values["turns"], read["turns"], strict=True))
         own["turns"] = {str(number): turn for number, (turn, as_read) in pairs if turn != as_read}
+    elif "turns" in own:  # no step is read then
+        own = values | {"turns": list(values["turns"])}
     if own:
         document["extra"][atif.OWN] = own
     return document

@@ -5,7 +5,6 @@ Rows are streamed into a file of lines, which is then read as any other. Without
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +55,12 @@ def _rows(source: str, name: str, config: str | None, split: str | None) -> Iter
     try:
         loaded = datasets.load_dataset(name, config, split=split, streaming=True)
         parts = loaded.values() if isinstance(loaded, dict) else [loaded]
-        yield from chain.from_iterable(part.decode(False) for part in parts)  # images and audio stay bytes
+        media = (datasets.Audio, datasets.Image, datasets.Video)
+        for part in parts:
+            for column, feature in (part.features or {}).items():
+                if isinstance(feature, media):  # their bytes, as a parquet file has them
+                    part = part.cast_column(column, type(feature)(decode=False))
+            yield from part
     except (OSError, ValueError, LookupError, datasets.exceptions.DatasetsError) as error:
         raise UserError(f"{source}: {' '.join(str(error).split())[:300]}") from None
 

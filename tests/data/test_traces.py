@@ -180,9 +180,10 @@ def test_steps_of_atif_that_are_no_targets_media_and_subagents(read):
         "thanks",
         "reset",
     ]
-    assert observed[2][4] == {"subagent_trajectory_ref": ref}
+    assert observed[2][4] == {"subagent_trajectory_ref": ref, "target": False}
+    assert observed[4][4] == {"target": False}
     assert [kind for kind, *_ in observed] == ["environment"] * 3 + ["user", "environment"]
-    assert len(list(expand([first]))) == 5  # what was copied is in histories alone
+    assert [one.observation.text for one in expand([first])] == [observed[0][1], observed[1][1], "thanks"]
     assert (second.source.id, second.reward) == ("s", 1.0)
 
 

@@ -1,7 +1,7 @@
 """ATIF, the Agent Trajectory Interchange Format of Harbor, v1.0 to v1.8: `{schema_version, agent, steps}`, a rollout a document.
 
 An agent's step is a turn, with its `observation`'s results; a user's step is a reply. Results without a call are the
-environment's, and so are those of a system's step (from v1.2). What was copied for context (v1.5) stays in histories and is no
+environment's. What a system's step says or observes (from v1.2) and what was copied for context (v1.5) is in histories and no
 target. Each embedded subagent (v1.7) is a trajectory of its own. `write_atif` keeps what has no field in `extra`, for `convert`.
 """
 
@@ -93,15 +93,17 @@ def _turns(steps: list[Any], conversation: Conversation) -> list[Fields]:
         if rest := rest_of(object_of(step, "extra"), OWN):
             message["extra"] = rest
         results = object_of(step, "observation").get("results") or []
+        aside = role == "system" or step.get("is_copied_context") is True  # no answer to an action, or no new one
         if role == "assistant" or message["content"] or not results:
-            conversation.add(message, number)
+            data = {"role": role} if role == "system" else {}
+            conversation.add(message, number, **({"data": {**data, "target": False}} if aside else {}))
         for index, call in enumerate(calls):
             if "id" in (own := object_of(call, "extra", OWN)):
                 ids.append((len(conversation.turns) - 1, index, own["id"]))
         if not isinstance(results, list) or not all(isinstance(result, dict) for result in results):
             raise RowError(f"step {number} has results that are no list of objects")
         for result in results:
-            observed = _observed(result, copied=step.get("is_copied_context") is True)
+            observed = _observed(result, aside)
             answer = {"role": "tool", "tool_call_id": result.get("source_call_id"), "content": result.get("content")}
             if result.get("source_call_id") is None or role != "assistant":
                 answer["role"], observed = "user", {"kind": "environment", **observed}
@@ -121,7 +123,7 @@ def _call(call: Fields) -> Fields:
     }
 
 
-def _observed(result: Fields, *, copied: bool) -> Fields:
+def _observed(result: Fields, aside: bool) -> Fields:
     """Return what is known of a result beside its call and its text."""
     extra = object_of(result, "extra")
     observed: Fields = {}
@@ -130,7 +132,7 @@ def _observed(result: Fields, *, copied: bool) -> Fields:
     data = {key: value for key, value in rest_of(extra, OWN, *_ERRORS).items() if value is not None}
     if refs := result.get("subagent_trajectory_ref"):
         data["subagent_trajectory_ref"] = refs
-    if copied:
+    if aside or result.get("content") is None:
         data["target"] = False
     if data:
         observed["data"] = data

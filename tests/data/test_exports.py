@@ -66,7 +66,7 @@ def calls_of(turn: Turn) -> list[tuple[str, Any]]:
     return [(call.name, call.arguments) for call in turn.action.calls]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(trajectories)
 def test_a_document_of_atif_is_read_back_as_the_same_trajectory(trajectory):
     document = atif_document(trajectory)

@@ -12,21 +12,27 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from wm_plugin.data.chat import call_ids, chat
+from wm_plugin.data.chat import arguments_text, call_ids, chat
 from wm_plugin.data.errors import RowError
 from wm_plugin.data.hidden import HIDDEN
+from wm_plugin.data.messages import arguments_of
 from wm_plugin.data.readers import atif
 from wm_plugin.data.schema import Action, Fields, Observation, Source, Trajectory, Turn
 from wm_plugin.data.thoughts import content_of, is_inline
+from wm_plugin.tokens.message import Message
+from wm_plugin.untrusted import encodable
 
 ATIF = "ATIF-v1.7"
 _SOURCE = Source(format="atif", file="", row=0)
 
 
 def messages_row(trajectory: Trajectory) -> Fields:
-    """Write a trajectory as chat messages: what the agent saw and did."""
+    """Write a trajectory as chat messages: what the agent saw and did. Arguments of calls are objects, as in TRL's docs."""
+    messages = chat(trajectory.context, trajectory.turns)
+    for function in _functions(messages):
+        function["arguments"] = arguments_of(function["arguments"])
     return {
-        "messages": chat(trajectory.context, trajectory.turns),
+        "messages": messages,
         "tools": json.dumps(trajectory.context.action_space, ensure_ascii=False),
         "task_id": trajectory.task_id,
         "success": trajectory.success,
@@ -34,8 +40,20 @@ def messages_row(trajectory: Trajectory) -> Fields:
     }
 
 
+def flat(row: Fields) -> Fields:
+    """Change a row of messages to one for parquet, where objects would get each other's keys: arguments are JSON text."""
+    for function in _functions(row["messages"]):
+        function["arguments"] = arguments_text(function["arguments"])
+    flat: Fields = encodable(row)
+    return flat
+
+
+def _functions(messages: list[Message]) -> Iterator[Fields]:
+    return (call["function"] for message in messages for call in message.get("tool_calls", ()))
+
+
 def columns(pyarrow: Any) -> dict[str, Any]:
-    """Return the parquet columns of `messages_row`. The keys that a message lacks are null, which hosts ignore."""
+    """Return the parquet columns of `flat` rows. The keys that a message lacks are null, which hosts ignore."""
     text = pyarrow.string()
     function = pyarrow.struct({"name": text, "arguments": text})
     calls = pyarrow.list_(pyarrow.struct({"id": text, "type": text, "function": function}))

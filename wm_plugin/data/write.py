@@ -17,7 +17,7 @@ from wm_plugin.data.parquet import pyarrow_modules
 from wm_plugin.data.readers.base import Outcome, Reject
 from wm_plugin.data.schema import Line, Trajectory, Transition
 from wm_plugin.errors import UserError, nearest
-from wm_plugin.untrusted import LARGEST, encodable, finite, loads
+from wm_plugin.untrusted import LARGEST, finite, loads
 
 SUFFIXES = (".jsonl", ".parquet")
 FORMS = (OWN := "own", *exports.TO)  # `own` is the form that every command takes
@@ -220,7 +220,7 @@ def write_parquet(trajectories: Iterable[Trajectory], path: Path, to: str, count
     if to == OWN:
         columns, rows = _columns(pyarrow), map(_row, trajectories)
     else:
-        columns, rows = exports.columns(pyarrow), map(encodable, exported(trajectories, to, counts))
+        columns, rows = exports.columns(pyarrow), map(exports.flat, exported(trajectories, to, counts))
     schema = pyarrow.schema(columns.items())
     with parquet.ParquetWriter(path, schema) as writer:
         while batch := list(islice(rows, _BATCH)):

@@ -12,10 +12,24 @@ MAX_CHARACTERS = 1000  # of a description; what follows is not read
 MAX_WORDS = 2  # of a value in a list without quotes: more are part of a sentence
 _LEADS = ("one of ", "either ", "there is ", "there are ", "must be ", "can be ")
 _EXAMPLES = ("e.g.", "for example", "such as", "for instance")
-_NO_VALUES = {"a", "an", "the", "any", "several", "some", "your", "its", "their", "e.g.", "i.e."}  # begin no value of a list
+_NO_VALUES = {
+    "a",
+    "an",
+    "the",
+    "any",
+    "several",
+    "some",
+    "your",
+    "its",
+    "their",
+    "e.g.",
+    "i.e.",
+}  # begin no value of a list
 _QUOTED = re.compile(r'"([^"]{1,80})"|`([^`]{1,80})`')
 _WHOLE = re.compile(r"-?[0-9]{1,9}")
-_RANGE = re.compile(r"(?:from|between|[(\[,]|^)\s?(-?[0-9]{1,9})\s?(?:-|–|to|and|\.\.)\s?(-?[0-9]{1,9})(?![\w-]|\.[0-9])", re.IGNORECASE)
+_RANGE = re.compile(
+    r"(?:from|between|[(\[,]|^)\s?(-?[0-9]{1,9})\s?(?:-|–|to|and|\.\.)\s?(-?[0-9]{1,9})(?![\w-]|\.[0-9])", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True)
@@ -37,10 +51,14 @@ class Choices:
         return rng.choice(self.values if self.closed or rng.random() < 0.5 else others)
 
 
-@lru_cache(maxsize=1024)
 def choices(description: str) -> Choices | None:
     """Return the values that a description names; None if it names none."""
-    text = " ".join(description[:MAX_CHARACTERS].split())
+    return _choices(description[:MAX_CHARACTERS])
+
+
+@lru_cache(maxsize=1024)
+def _choices(description: str) -> Choices | None:
+    text = " ".join(description.split())
     lower = text.lower()
     for lead in _LEADS:
         if (place := lower.find(lead)) >= 0 and (listed := _listed(text[place + len(lead) :])):

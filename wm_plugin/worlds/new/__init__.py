@@ -9,7 +9,11 @@ from wm_plugin.data.outputs import atomic_folder, check_new_folder
 from wm_plugin.errors import UserError, shown
 from wm_plugin.worlds.specs import SPECS
 
-FILES = {"__init__.py": "world.txt", "test_{}.py": "test.txt", "README.md": "readme.md"}  # what is written, of which text
+FILES = {
+    "__init__.py": "world.txt",
+    "test_{}.py": "test.txt",
+    "README.md": "readme.md",
+}  # what is written, of which text
 
 
 def write(name: str, folder: str | Path = ".") -> list[Path]:

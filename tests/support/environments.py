@@ -1,4 +1,4 @@
-"""Every world of the registry, and one by `wm env new`, on a real host: the actions of a wanderer, and what the host should make of them."""
+"""Every world of the registry on a real host, and one of `wm env new`: actions of a wanderer, and what the host makes of them."""
 
 import json
 import random

@@ -48,7 +48,10 @@ class Finding:
 
 @dataclass
 class Report:
-    """The findings, and what each use of the world still needs. Speeds are those of this machine; `bytes_an_instance` is the memory of an instance in an episode."""
+    """The findings, and what each use of the world still needs.
+
+    Speeds are those of this machine; `bytes_an_instance` is the memory of an instance in an episode.
+    """
 
     environment: str
     level: str | None

@@ -1,4 +1,4 @@
-"""Read from a parameter's description which values it takes: "One of U, D, L, R", "left or right", "from 0 to 3", `e.g. "crane"`."""
+"""Read from a parameter's description which values it takes: "One of U, D, L, R", "left or right", "from 0 to 3"."""
 
 import random
 import re

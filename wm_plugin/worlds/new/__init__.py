@@ -28,7 +28,7 @@ def write(name: str, folder: str | Path = ".") -> list[Path]:
     check_new_folder(path, "the world's folder")
     if name in SPECS:
         raise UserError(f"{name} is a world of this package (wm env list); write another name, such as my_{name}")
-    module = path.with_suffix(".py")
+    module = Path(folder, f"{name}.py")
     if module.exists() or (importlib.util.find_spec(name) is not None and not path.exists()):
         where = f" ({module})" if module.exists() else ""
         raise UserError(f"there is a module {name!r} already{where}; write another name, such as my_{name}")

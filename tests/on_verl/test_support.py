@@ -176,6 +176,10 @@ REFUSED = {
         ["wm.coeff=0.1", "+wm.alpha=0.1"],
         "wm gets coeff twice (alpha is the same); keep one",
     ),
+    "no loss": (
+        ["+wm.objective=wm_plugin.objectives:Objective"],
+        "wm.objective is 'wm_plugin.objectives:Objective', which is no objective",
+    ),
     "no objective": (["+wm.objective=json:loads"], "wm.objective is 'json:loads', which is no objective; write echo"),
     "a bad value": (["wm.coeff=-1"], "coeff is -1"),
     "a bad share": (["wm.max_lost=2"], "wm.max_lost is 2; write a number >= 0 and <= 1"),

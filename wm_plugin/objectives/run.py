@@ -40,7 +40,8 @@ class Objectives(dict[str, Objective]):
         Raises:
             UserError: it is neither, a name is no word, or a value does not fit.
         """
-        if type(given) is Objective or not isinstance(given, Objective | Mapping) or given == {}:
+        fits = given.has_loss() if isinstance(given, Objective) else isinstance(given, Mapping) and given
+        if not fits:
             raise UserError(
                 f"{where} is {shown(given)}; write EchoConfig(coeff=0.05), or several by name, e.g. "
                 "{tools: {coeff: 0.05, roles: [tool]}, users: {coeff: 0.01, roles: [user]}}"

@@ -40,10 +40,12 @@ class Objectives(dict[str, Objective]):
         Raises:
             UserError: it is neither, a name is no word, or a value does not fit.
         """
-        fits = given.has_loss() if isinstance(given, Objective) else isinstance(given, Mapping) and given
-        if not fits:
+        several = (
+            isinstance(given, Mapping) and given and not given.keys() & {*EchoConfig.model_fields, *EchoConfig.aliases}
+        )
+        if not several and not (isinstance(given, Objective) and given.has_loss()):
             raise UserError(
-                f"{where} is {shown(given)}; write EchoConfig(coeff=0.05), or several by name, e.g. "
+                f"{where} is {shown(given)}; write {where}=EchoConfig(coeff=0.05), or several by name, e.g. "
                 "{tools: {coeff: 0.05, roles: [tool]}, users: {coeff: 0.01, roles: [user]}}"
             )
         objectives = cls()

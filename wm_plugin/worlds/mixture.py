@@ -9,6 +9,7 @@ from typing import Any
 
 from wm_plugin.errors import UserError
 from wm_plugin.registry import import_object
+from wm_plugin.worlds.specs import maker
 from wm_plugin.worlds.worlds import load
 
 
@@ -42,6 +43,8 @@ def _rows(name: str, arguments: int | Mapping[str, Any], seed: int, held_out: bo
     if world.spec.dataset_rows is None:
         raise UserError(f"{name} has no dataset_rows that could take arguments; write a number of rows")
     function = import_object(world.spec.dataset_rows, field="environments")
+    if maker(world.spec.path):
+        arguments["path"] = world.spec.path
     try:
         rows: list[dict[str, Any]] = function(**{"seed": seed, "held_out": held_out} | arguments)
     except TypeError as error:

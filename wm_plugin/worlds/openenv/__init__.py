@@ -82,6 +82,7 @@ class OpenEnvEnvironment(CountedEnvironment):
             return self._refuse(str(error).removesuffix("."))
         except LostError as error:
             raise ValueError(self._lost_by(error)) from None  # the host's text: the server said nothing
+        self._reward = self._reward if step.reward is None else step.reward
         text = self._see(step)
         failed = text.startswith(self.refusals)
         self._invalid += failed
@@ -89,7 +90,6 @@ class OpenEnvEnvironment(CountedEnvironment):
         return self._observe(text)
 
     def _see(self, step: Step) -> str:
-        self._reward = self._reward if step.reward is None else step.reward
         self._ended = step.done
         if self.over:
             self._session.close()  # another episode may need its place on the server
@@ -186,7 +186,7 @@ def _result(observation: Mapping[str, Any]) -> str:
         _written(part["text"]) if isinstance(part, Mapping) and "text" in part else f"[{_kind(part)}]"
         for part in content
     ]
-    return "\n".join([*(["Error:"] if result.get("is_error") is True else []), *texts])
+    return ("Error: " if result.get("is_error") is True else "") + "\n".join(texts)
 
 
 def _kind(part: Any) -> str:

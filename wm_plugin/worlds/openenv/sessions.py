@@ -10,7 +10,7 @@ import time
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -73,6 +73,7 @@ class Server:
         return cls(parts._replace(query="").geturl().rstrip("/"), seconds)
 
     def client(self) -> "GenericEnvClient":
+        """Make a client, whose results are `Step`s."""
         return _client_class()(
             base_url=self.url,
             connect_timeout_s=min(self.timeout, PATIENCE),
@@ -196,27 +197,37 @@ class Session:
 
 
 async def _answer(ask: Callable[[], Any], timeout: float) -> Step:
-    """Ask OpenEnv's client, which looks for the running event loop, and check the answer."""
+    """Ask OpenEnv's client, which looks for the running event loop."""
     try:
         async with asyncio.timeout(timeout):
-            result = await ask()
-    except RuntimeError as error:
+            step: Step = await ask()
+            return step
+    except TimeoutError as error:
+        raise LostError(f"no answer within {timeout:g} s") from error
+    except LostError:
+        raise
+    except RuntimeError as error:  # the server's own, and RecursionError
         said = str(error)
         if said.startswith(_SAID) and said.endswith(_GOES_ON):
             raise RefusedError(line(said.removeprefix(_SAID).rpartition(" (code")[0])) from None
         raise LostError(_told(error)) from None
-    except TimeoutError as error:
-        raise LostError(f"no answer within {timeout:g} s") from error
     except Exception as error:  # the connection, or an answer that the client cannot read
         raise LostError(_told(error)) from None
-    reward = float(result.reward) if isinstance(result.reward, bool) else number(result.reward)
-    if reward is None and result.reward is not None:
-        raise LostError(f"its reward is {shown(result.reward)}")
-    if not isinstance(result.done, bool):
-        raise LostError(f"its `done` is {shown(result.done)}")
-    if deeper(result.observation, _LEVELS):
+
+
+def _step_of(payload: Any) -> Step:
+    """Check the data of an answer."""
+    if not isinstance(payload, Mapping) or "observation" not in payload:
+        raise LostError(f"its answer is {shown(payload)}, which has no observation")
+    observation, given, done = payload["observation"], payload.get("reward"), payload.get("done", False)
+    reward = float(given) if isinstance(given, bool) else number(given)
+    if reward is None and given is not None:
+        raise LostError(f"its reward is {shown(given)}")
+    if not isinstance(done, bool):
+        raise LostError(f"its `done` is {shown(done)}")
+    if deeper(observation, _LEVELS):
         raise LostError(f"its observation is nested more than {_LEVELS} levels deep")
-    return Step(result.observation, reward, result.done)
+    return Step(observation, reward, done)
 
 
 def _told(error: BaseException) -> str:
@@ -243,10 +254,15 @@ def is_local(url: str) -> bool:
         return host == "localhost"
 
 
+@cache
 def _client_class() -> type["GenericEnvClient"]:
     try:
         from openenv.core import GenericEnvClient
     except ImportError:
         raise MissingExtraError("A world of an OpenEnv server", "openenv", "openenv") from None
-    client: type[GenericEnvClient] = GenericEnvClient
-    return client
+
+    class Client(GenericEnvClient):  # type: ignore[misc]
+        def _parse_result(self, payload: Any) -> Step:
+            return _step_of(payload)
+
+    return Client

@@ -111,7 +111,7 @@ def _type(schema: Any, definitions: Any, levels: int = _LEVELS) -> Any:
         return _union([_type(one, definitions, levels - 1) for one in several[:MOST_VALUES]])
     if kind == "array":
         items: Any = _type(schema.get("items"), definitions, levels - 1)
-        return list if items is Any else list[items]  # type: ignore[valid-type]
+        return list if items is Any else list[items]
     return _TYPES.get(kind, Any) if isinstance(kind, str) else Any
 
 

@@ -27,6 +27,7 @@ SHARED = {
     "kit",
     "mixture",
     "observed",
+    "openenv",
     "scenarios",
     "simulated_world",
     "specs",

@@ -21,9 +21,9 @@ def dataset_rows(
     All rows have the columns of all environments; a column that an environment does not use is None.
 
     Args:
-        environments: how many rows of each, by its registered name or its class's dotted path; or the arguments of its
-            `dataset_rows`, such as {"count": 64, "max_turns": 10}. With "world" among them the key is a name of your own, for a
-            world that is simulated beside itself: {"sim": {"world": "grid", "count": 64}}.
+        environments: how many rows of each, by its registered name, its class's dotted path or its server; or the arguments of
+            its `dataset_rows`, such as {"count": 64, "max_turns": 10}. With "world" among them the key is a name of your own, for
+            a world that is simulated beside itself: {"sim": {"world": "grid", "count": 64}}.
     """
     if not environments:
         raise UserError('environments is empty; write {"grid": 64, "sql": 64}')

@@ -58,6 +58,9 @@ async def session(socket: WebSocket) -> None:
             return await socket.close()
         elif fault == "hangs":
             await asyncio.sleep(3600)
+        elif fault == "leaves":
+            await socket.send_text(observed("You go."))
+            return await socket.close()
         else:
             await socket.send_text(FAULTS[fault]() if fault in FAULTS else observed(message["data"]))
 

@@ -265,8 +265,17 @@ def test_a_server_that_misbehaves_loses_the_episode_and_no_more(broken, caplog):
             patch.setattr(sessions, "PATIENCE", 0.2)
             assert environment.reset(fault=fault).startswith("The world was lost (")
         assert (environment.over, environment.metrics["lost"]) == (True, 1)
+    environment.reset(fault="leaves")
+    assert environment.step(word="go") == "You go."
+    time.sleep(0.2)
+    with pytest.raises(ValueError, match="The world was lost"):  # and no new session goes on without a reset
+        environment.step(word="go")
     assert environment.reset(fault="") == "It is dark."
     assert environment.step(word="\ud800") == '{"word": "?"}'
+    nested: Any = []
+    for _ in range(2000):
+        nested = [nested]
+    assert environment.step(word=nested) == "Error: the arguments are no JSON."
     assert environment.step(word="x" * (1 << 20)).startswith("Error: the arguments have")
 
 

@@ -19,7 +19,7 @@ from wm_plugin.untrusted import encodable, finite
 from wm_plugin.worlds.kit.counted import CountedEnvironment
 from wm_plugin.worlds.kit.rows import row_number, rows_of, world_seed
 from wm_plugin.worlds.openenv.package import serve
-from wm_plugin.worlds.openenv.sessions import LostError, RefusedError, Server, Session, Step
+from wm_plugin.worlds.openenv.sessions import LostError, RefusedError, Server, Session, Step, client_class
 from wm_plugin.worlds.openenv.tools import line, tool_of, tools_of
 
 logger = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 MAX_TURNS = 30
 LONGEST = 20_000  # characters of an observation; of more, the first and the last half
 LARGEST_CALL = 1 << 20  # characters of the arguments of a call, as JSON
-_OURS = {"prompt", "environment"}  # columns of a row that are not the server's
+_OURS = {"prompt", "environment", "index"}  # columns of a row that are not the server's; verl numbers rows
 _INSTRUCTION = "Act by calling the tools, in {turns}.\n\n"
 
 
@@ -68,8 +68,8 @@ class OpenEnvEnvironment(CountedEnvironment):
 
     def _call(self, tool: str, arguments: dict[str, Any]) -> str:
         self._take_turn()
-        given = finite(encodable({name: value for name, value in arguments.items() if value is not None}))
         try:
+            given = finite(encodable({name: value for name, value in arguments.items() if value is not None}))
             written = json.dumps(given, sort_keys=True)
         except (TypeError, ValueError, RecursionError):
             return self._refuse("the arguments are no JSON")
@@ -112,7 +112,7 @@ def world_of(path: str) -> type:
     address = path.removeprefix("openenv:")
     server = Server.read(address if "://" in address else serve(address, path), path)
     try:
-        server.client()  # which is missing before anything is asked
+        client_class()  # is OpenEnv there at all?
         schema = server.get("schema")
         action = schema.get("action") if isinstance(schema, Mapping) else None
         properties = action.get("properties") if isinstance(action, Mapping) else None

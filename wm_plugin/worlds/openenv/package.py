@@ -19,6 +19,7 @@ from urllib.request import ProxyHandler, build_opener
 
 from wm_plugin.errors import UserError, shown
 from wm_plugin.runtime.texts import read_yaml
+from wm_plugin.worlds.openenv.sessions import client_class
 
 _START = 60.0  # seconds until the server answers
 _SERVE = """
@@ -36,6 +37,7 @@ def serve(package: str, where: str) -> str:
 @lru_cache
 def _serve(package: str, where: str, process: int) -> str:  # noqa: ARG001 - a fork has its own
     application = f"{package}.{_application(package, where)}"
+    client_class()  # is OpenEnv there at all?
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -74,7 +74,7 @@ class Server:
 
     def client(self) -> "GenericEnvClient":
         """Make a client, whose results are `Step`s."""
-        return _client_class()(
+        return client_class()(
             base_url=self.url,
             connect_timeout_s=min(self.timeout, PATIENCE),
             message_timeout_s=self.timeout,
@@ -255,14 +255,29 @@ def is_local(url: str) -> bool:
 
 
 @cache
-def _client_class() -> type["GenericEnvClient"]:
+def client_class() -> type["GenericEnvClient"]:
+    """Return OpenEnv's client with checked results.
+
+    Raises:
+        MissingExtraError: OpenEnv is not installed.
+    """
     try:
         from openenv.core import GenericEnvClient
+        from websockets.protocol import State
     except ImportError:
         raise MissingExtraError("A world of an OpenEnv server", "openenv", "openenv") from None
 
     class Client(GenericEnvClient):  # type: ignore[misc]
+        _began = False
+
         def _parse_result(self, payload: Any) -> Step:
+            self._began = True
             return _step_of(payload)
+
+        async def _ensure_connected(self) -> None:
+            # OpenEnv's connects again to a session that knows nothing of the episode
+            if self._began and (self._ws is None or self._ws.state is not State.OPEN):
+                raise LostError("the server closed the session")
+            await super()._ensure_connected()
 
     return Client

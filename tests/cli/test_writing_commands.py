@@ -25,6 +25,7 @@ from wm_plugin.worlds.agents.collect import remove_shards
 WRITING = {"--out", "--html", "--rejects", "--work"}  # the flags that name what is written
 NOTHING = (
     "lab prompts",
+    "lab coefficient",
     "doctor",
     "env check",
     "env list",

@@ -16,7 +16,7 @@ from wm_plugin.data.outputs import atomic, check_apart, check_derived, check_out
 from wm_plugin.data.parquet import pyarrow_modules
 from wm_plugin.data.readers.base import Outcome, Reject
 from wm_plugin.data.schema import Line, Trajectory, Transition
-from wm_plugin.errors import UserError, nearest
+from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.untrusted import LARGEST, finite, loads
 
 SUFFIXES = (".jsonl", ".parquet")
@@ -93,7 +93,7 @@ def write(
 def check_form(out: Path, to: str) -> None:
     """Refuse an unknown form, and a file that cannot hold it."""
     if to not in FORMS:
-        raise UserError(f"--to is {to!r}{nearest(to, FORMS)}")
+        raise UserError(f"--to is {shown(to)}{nearest(to, FORMS)}")
     if to == "atif" and out.suffix != ".jsonl":
         raise UserError(f"{out}: ATIF is JSON: write a name that ends in .jsonl")
 

@@ -13,6 +13,7 @@ from wm_plugin.data.errors import RowError
 from wm_plugin.data.messages import Conversation, flag_of, text_of
 from wm_plugin.data.readers.base import number_of, rest_of, tools_of
 from wm_plugin.data.schema import Fields, Source, Trajectory
+from wm_plugin.errors import shown
 
 NEWEST = 8  # the minor version, of major version 1
 OWN = "wm_plugin"  # our key in an `extra`
@@ -35,7 +36,7 @@ def convert(record: Any, source: Source) -> Iterator[Fields]:
     minor = version.removeprefix("ATIF-v1.")
     if minor == version or not minor.isdecimal() or int(minor[:9]) > NEWEST:
         raise RowError(
-            f"`schema_version` is {version[:40]!r}, known are ATIF-v1.0 to ATIF-v1.{NEWEST}", "later version"
+            f"`schema_version` is {shown(version)}, known are ATIF-v1.0 to ATIF-v1.{NEWEST}", "later version"
         )
     extra, agent, own = object_of(record, "extra"), object_of(record, "agent"), object_of(record, "extra", OWN)
     success, reward = flag_of(extra.get("success")), number_of(extra.get("reward"))

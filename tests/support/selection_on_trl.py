@@ -67,7 +67,7 @@ def rows(trainer: Recorded, echo: EchoConfig) -> dict[str, dict[str, Any]]:
         ids = batch["completion_ids"][row][inside].tolist()
         mask, weights = (batch[key][row][inside] for key in ("tool_mask", "wm_weights"))
         tools = selection.names_of(batch["wm_tool_ids"][row][inside].tolist(), trainer._wm_running[0].tools)
-        count = int(echo.count(weights[None], (1 - mask)[None]))
+        count = int(echo.count(weights[None], (1 - mask)[None], 1))
         name = last_turn(ids)
         found[name] = {
             "prompt": batch["prompt_ids"][row][batch["prompt_mask"][row] == 1].tolist(),

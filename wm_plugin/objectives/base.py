@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import torch
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
 from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.objectives import metrics
@@ -20,6 +20,7 @@ from wm_plugin.objectives.schedule import scheduled
 from wm_plugin.objectives.weigh import weigh
 from wm_plugin.options import Names, Number, Options, Parsed, Whole, names, option
 from wm_plugin.registry import import_object
+from wm_plugin.tokens.message import Message
 from wm_plugin.tokens.spans import Origin, Role, Span
 
 Multiplier = Annotated[Number, Field(ge=0)]
@@ -28,8 +29,8 @@ Normalization = Literal["selected_tokens", "observation_tokens", "per_trajectory
 TURN_RATIOS = 'true, false, or ratios, e.g. {"echo": 0.05}'
 
 
-def _imported(value: Any) -> Any:
-    return import_object(value, field="select") if isinstance(value, str) else value
+def _imported(value: Any, field: ValidationInfo) -> Any:
+    return import_object(value, field=field.field_name or "select") if isinstance(value, str) else value
 
 
 def _ratios(value: Any) -> Any:
@@ -106,6 +107,12 @@ class Objective(Options):
         "A function (span, message) -> bool that has the last word on a span; in files package.module:function.",
         default=None,
         write="a function (span, message) -> bool",
+    )
+    select_rollout: Annotated[Callable[[Sequence[Message], float], bool] | None, BeforeValidator(_imported)] = option(
+        "A function (messages, reward) -> bool of a completion, for example of failures alone; where it is false, none of its "
+        "tokens count, and neither does the trajectory. In files package.module:function. Evaluations cover all of them.",
+        default=None,
+        write="a function (messages, reward) -> bool",
     )
     guard: Annotated[GuardConfig | None, BeforeValidator(as_guard), Parsed] = option(
         "Lower the coefficient when the held-out NLL rises in k evaluations in a row while the training NLL falls, or when the "
@@ -184,10 +191,6 @@ class Objective(Options):
                 )
             if self.why_nothing_counts:
                 raise UserError(f"policy_loss is false, and nothing would be trained: {self.why_nothing_counts}")
-        if self.normalization == "per_trajectory" and self.zero_variance_groups == "drop":
-            raise UserError(
-                "zero_variance_groups drop takes tokens out of N, and per_trajectory counts trajectories; write keep or refill"
-            )
         if self.normalization == "per_role" and not self.roles:
             raise UserError(
                 "normalization per_role divides by each role's tokens; name the roles, e.g. roles: [tool, user]"
@@ -267,7 +270,7 @@ class Objective(Options):
     # -- what a host calls, in a run's order ---------------------------------------------------------------------------------
 
     def weigh(
-        self, origins: Iterable[Origin], *, dropped: bool = False, tally: Tally | None = None
+        self, origins: Iterable[Origin], *, dropped: str | None = None, tally: Tally | None = None
     ) -> list[tuple[Span, float]]:
         """Return a completion's spans, each with the weight of its tokens; see `weigh.weigh`."""
         return weigh(origins, self, dropped=dropped, tally=tally)
@@ -286,7 +289,7 @@ class Objective(Options):
         Args:
             weights: (B, T) weight of each token; 0 = not selected.
             environment_mask: (B, T), 1 = a non-padding environment token, before any selection.
-            rows: the batch's trajectories, also those without environment tokens.
+            rows: the batch's trajectories, also those without environment tokens, but none that are left out as a whole.
         """
         if self.normalization == "per_trajectory":
             return torch.tensor(rows, device=weights.device)

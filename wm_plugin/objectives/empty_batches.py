@@ -25,6 +25,7 @@ CAUSES = {
     "unreadable arguments, an exception)",
     "include_truncated": "include_truncated false leaves out {count}, of completions cut at the length limit",
     "zero_variance_groups": "zero_variance_groups {value} leaves out {count}, of groups whose rewards are all equal",
+    "select_rollout": "select_rollout leaves out {count}, of completions for which it is false",
     "select": "select leaves out {count}, which are of {names}",
     "env_spans": "env_spans leaves out {count}, which are in none of its spans",
     # last, since scaffold surrounds every result

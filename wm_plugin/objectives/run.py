@@ -15,8 +15,9 @@ from wm_plugin.objectives.guard import Guard, GuardConfig
 from wm_plugin.objectives.metrics import Meter, token_sums
 from wm_plugin.tokens.spans import Origin, Span, token_weights
 
-# Columns of a batch, (rows, tokens) each; see `tokens.spans.token_weights`.
-WEIGHTS, TOOL_IDS = "wm_weights", "wm_tool_ids"
+# Columns of a batch: (rows, tokens) each, see `tokens.spans.token_weights`; and (rows,), 0 = the trajectory is left out.
+WEIGHTS, TOOL_IDS, TRAJECTORIES = "wm_weights", "wm_tool_ids", "wm_trajectories"
+Weighed = list[tuple[Span, float]]  # a completion's spans, each with the weight of its tokens
 TALLIES = 64  # of the last generation batches: more than an accumulation window has
 
 
@@ -40,9 +41,8 @@ class Objectives(dict[str, Objective]):
         Raises:
             UserError: it is neither, a name is no word, or a value does not fit.
         """
-        several = (
-            isinstance(given, Mapping) and given and not given.keys() & {*EchoConfig.model_fields, *EchoConfig.aliases}
-        )
+        several = isinstance(given, Mapping) and bool(given)
+        several = several and all(isinstance(one, Mapping | Objective) for one in given.values())  # not one's fields
         if not several and not (isinstance(given, Objective) and given.has_loss()):
             raise UserError(
                 f"{where} is {shown(given)}; write {where}=EchoConfig(coeff=0.05), or several by name, e.g. "
@@ -107,7 +107,7 @@ class Objectives(dict[str, Objective]):
 
     def transportable(self) -> "Objectives":
         """Return these objectives without functions of the user's own, which other processes need not be able to import."""
-        return Objectives({name: one.replace(select=None) for name, one in self.items()})
+        return Objectives({name: one.replace(select=None, select_rollout=None) for name, one in self.items()})
 
     def add_terms(
         self,
@@ -205,30 +205,43 @@ class RunObjective:
         without_variance: Sequence[bool],
         facts: Tally,
         *,
+        rollouts: Sequence[tuple[Any, float]] = (),
         held_out: bool = False,
-    ) -> list[list[tuple[Span, float]]]:
-        """Return each completion's spans with the weights of their tokens.
+    ) -> list[Weighed | None]:
+        """Return each completion's spans with the weights of their tokens; None for a completion that is left out as a whole.
 
         Args:
             rows: each completion's spans and what is known of them.
             without_variance: for each completion, whether all rewards of its group are equal.
             facts: counts that are the same for every objective.
+            rollouts: each completion's messages and reward, for `select_rollout`.
             held_out: whether the completions are an evaluation's, whose figures cover all groups.
         """
         tally = replace(facts, left_out=facts.left_out.copy())
-        drops = self.objective.zero_variance_groups != "keep" and not held_out
-        spans = [
-            self.objective.weigh(origins, dropped=drops and equal, tally=tally)
-            for origins, equal in zip(rows, without_variance, strict=True)
-        ]
+        spans: list[Weighed | None] = []
+        for place, (origins, equal) in enumerate(zip(rows, without_variance, strict=True)):
+            dropped = None if held_out else self._dropped(equal, rollouts[place] if rollouts else None)
+            weighed = self.objective.weigh(origins, dropped=dropped, tally=tally)
+            spans.append(None if dropped else weighed)
         if not held_out:
             self.tallies.append(tally)
         return spans
 
-    def columns(self, spans: Sequence[Sequence[tuple[Span, float]]], length: int) -> dict[str, torch.Tensor]:
+    def _dropped(self, equal: bool, rollout: tuple[Any, float] | None) -> str | None:
+        """Return the field that leaves a whole completion out; None if none does."""
+        if equal and self.objective.zero_variance_groups != "keep":
+            return "zero_variance_groups"
+        chosen = self.objective.select_rollout is None or rollout is None or self.objective.select_rollout(*rollout)
+        return None if chosen else "select_rollout"
+
+    def columns(self, spans: Sequence[Weighed | None], length: int) -> dict[str, torch.Tensor]:
         """Return this objective's columns of a batch of completions, padded to `length`."""
-        weights, tool_ids = token_weights(spans, length, self.tools)
-        return {column(WEIGHTS, self.name): self.objective.share(weights), column(TOOL_IDS, self.name): tool_ids}
+        weights, tool_ids = token_weights([own or [] for own in spans], length, self.tools)
+        return {
+            column(WEIGHTS, self.name): self.objective.share(weights),
+            column(TOOL_IDS, self.name): tool_ids,
+            column(TRAJECTORIES, self.name): torch.tensor([float(own is not None) for own in spans]),
+        }
 
     def guard_figures(self) -> dict[str, float]:
         """Return the guard's figures by their names in a log."""

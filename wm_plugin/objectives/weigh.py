@@ -16,13 +16,14 @@ if TYPE_CHECKING:
 
 
 def weigh(
-    origins: Iterable[Origin], config: "Objective", *, dropped: bool = False, tally: Tally | None = None
+    origins: Iterable[Origin], config: "Objective", *, dropped: str | None = None, tally: Tally | None = None
 ) -> list[tuple[Span, float]]:
     """Return a completion's spans, each with the weight of its tokens in the sum.
 
     Args:
         origins: the environment's spans in the completion.
-        dropped: whether the completion's group has no reward variance and `zero_variance_groups` is not `keep`: nothing counts.
+        dropped: the field that leaves the whole completion out: `zero_variance_groups`, as its group has no reward variance, or
+            `select_rollout`; None if none does.
         tally: counts what became of the tokens.
 
     Returns:
@@ -44,7 +45,7 @@ def _multiplier(span: Span, config: "Objective") -> float:
     return config.tool_multiplier(span.tool) * config.role_multiplier(span.role)
 
 
-def _left_out_by(origin: Origin, config: "Objective", dropped: bool) -> str | None:
+def _left_out_by(origin: Origin, config: "Objective", dropped: str | None) -> str | None:
     """Return the config's field that excludes a span; None if it is selected."""
     span = origin.span
     if config.role_multiplier(span.role) == 0.0:
@@ -55,8 +56,8 @@ def _left_out_by(origin: Origin, config: "Objective", dropped: bool) -> str | No
         return "include_errors"
     if origin.ending is Ending.TRUNCATED and not config.include_truncated:
         return "include_truncated"
-    if dropped:
-        return "zero_variance_groups"
+    if dropped is not None:
+        return dropped
     if config.content_only and not span.content:
         return "content_only"
     if config.select is not None and not config.select(span, origin.message):

@@ -18,7 +18,7 @@ from trl.experimental.async_grpo import AsyncGRPOConfig, AsyncGRPOTrainer
 from wm_plugin.errors import UserError
 from wm_plugin.objectives.base import Objective
 from wm_plugin.objectives.empty_batches import Tally
-from wm_plugin.objectives.run import TOOL_IDS, WEIGHTS, column
+from wm_plugin.objectives.run import TOOL_IDS, TRAJECTORIES, WEIGHTS, column
 from wm_plugin.tokens.spans import Origin
 from wm_plugin.trl import optimizers, sharding, support
 from wm_plugin.trl.async_rollout import Metrics, WorldModelRolloutLoop, WorldModelRolloutMixin
@@ -134,14 +134,14 @@ class WorldModelAsyncGRPOTrainer(TermMixin, AsyncGRPOTrainer):
         own_columns: dict[str, torch.Tensor] = {}  # (samples, T)
         for one in self._wm_running:
             own_columns |= one.columns(one.weigh(origins, equal, tally), length)
+        counted = {one.name: own_columns.pop(column(TRAJECTORIES, one.name)) for one in self._wm_running}
         own_columns = {  # gloo and NCCL send no int16
             name: values if values.is_floating_point() else values.long() for name, values in own_columns.items()
         }
         columns: dict[str, list[torch.Tensor]] = {}
-        environment, trajectories = [], []
+        environment = []
         for row in rows:
             count = len(row.samples)
-            trajectories.append(count)
             for name, values in _terms(row, {name: own[:count] for name, own in own_columns.items()}).items():
                 columns.setdefault(name, []).append(values)
             own_columns = {name: own[count:] for name, own in own_columns.items()}
@@ -152,7 +152,7 @@ class WorldModelAsyncGRPOTrainer(TermMixin, AsyncGRPOTrainer):
             **batch,
             "shift_labels": torch.where(labels == -100, batch["shift_labels"], labels),
             "wm_environment": torch.tensor(environment),
-            "wm_trajectories": torch.tensor(trajectories),
+            **{column(TRAJECTORIES, name): values.sum().unsqueeze(0) for name, values in counted.items()},
             **{
                 name: pad_sequence(values, batch_first=True, padding_value=-1 if name == "wm_index" else 0)
                 for name, values in columns.items()
@@ -186,9 +186,9 @@ class WorldModelAsyncGRPOTrainer(TermMixin, AsyncGRPOTrainer):
     def _wm_count_window(self) -> torch.Tensor:
         total = torch.zeros(len(self._wm), 3, dtype=torch.int64)
         for batch in self._wm_window.batches:
-            environment, rows = (int(batch[name].sum()) for name in ("wm_environment", "wm_trajectories"))
+            environment = int(batch["wm_environment"].sum())
             for place, (name, objective) in enumerate(self._wm.items()):
-                weights = batch[column(WEIGHTS, name)]
+                weights, rows = batch[column(WEIGHTS, name)], int(batch[column(TRAJECTORIES, name)].sum())
                 counted = objective.count(weights, torch.ones(environment), rows)
                 total[place] += torch.tensor([int(counted), int(torch.count_nonzero(weights)), environment])
         return total.to(self.accelerator.device)

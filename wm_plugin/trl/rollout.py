@@ -240,6 +240,7 @@ class Rollouts:
         self.turns_taken = 0  # by those that go on longest
         self.completions: list[Any] = []  # messages of each completion, tool messages included
         self.completion_ids: list[list[int]] = []
+        self.rewards: list[float] = []  # NaN without any
         self.without_variance: list[bool] = []  # whether the rewards of the completion's group are all equal
         self.silent_groups: list[bool] = []  # the same of each group, over all ranks
         self._end_ids, self._limit = end_ids, limit

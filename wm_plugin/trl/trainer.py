@@ -34,7 +34,7 @@ from wm_plugin.hosting.world import resets
 from wm_plugin.objectives.base import Objective
 from wm_plugin.objectives.empty_batches import Tally
 from wm_plugin.objectives.metrics import learn_tools
-from wm_plugin.objectives.run import WEIGHTS, RunObjective, column
+from wm_plugin.objectives.run import TRAJECTORIES, WEIGHTS, RunObjective, Weighed, column
 from wm_plugin.objectives.weigh import without_variance
 from wm_plugin.rewards.empty import EmptyRewardMonitor
 from wm_plugin.tokens.chat import Chat, make_locator
@@ -264,6 +264,7 @@ class WorldModelMixin(TermMixin, _Host):
             equal = without_variance(groups, totals.tolist())
             start = self.accelerator.process_index * len(prompts)
             self._wm_rollouts.without_variance = equal[start : start + len(prompts)]
+            self._wm_rollouts.rewards = totals[start : start + len(prompts)].tolist()
             self._wm_rollouts.silent_groups = equal[:: self._wm_rollouts.group_size]
         return rewards
 
@@ -340,11 +341,14 @@ class WorldModelMixin(TermMixin, _Host):
         # a 0-d tensor would be repeated in every micro-batch of the generation batch
         columns = {"wm_masked": torch.tensor(masked, dtype=torch.float32, device=mask.device)}
         for one in self._wm_running:
-            spans = one.weigh(rows, self._wm_rollouts.without_variance, tally, held_out=not self.model.training)
+            scored = list(zip(self._wm_rollouts.completions, self._wm_rollouts.rewards, strict=True))
+            held_out = not self.model.training
+            spans = one.weigh(rows, self._wm_rollouts.without_variance, tally, rollouts=scored, held_out=held_out)
             if self.rollout_func is not None and one.objective.tool_names is None:
                 self._learn_tool_names(one, spans)
             for name, values in one.columns(spans, mask.size(1)).items():
-                columns[name] = values.to(mask.device) * mask.to(values.dtype)
+                values = values.to(mask.device)
+                columns[name] = values * mask.to(values.dtype) if values.ndim == 2 else values
         return columns
 
     def _origins(self, inputs: list[dict[str, Any]], tool_mask: Any, present: list[bool]) -> list[list[Origin]]:
@@ -364,11 +368,11 @@ class WorldModelMixin(TermMixin, _Host):
         )
         return [found.get(row, []) for row in range(len(inputs))]
 
-    def _learn_tool_names(self, one: RunObjective, rows: list[list]) -> None:
+    def _learn_tool_names(self, one: RunObjective, rows: list[Weighed | None]) -> None:
         """Learn a rollout_func's tools, which are only known from its spans. Every rank must number them alike."""
         from accelerate.utils import gather_object
 
-        names = {span.tool for spans in rows for span, _ in spans if span.tool is not None}
+        names = {span.tool for spans in rows for span, _ in spans or () if span.tool is not None}
         one.tools = learn_tools(one.tools, gather_object(sorted(names)))
 
     def _make_locator(self) -> ContentLocator:
@@ -405,7 +409,7 @@ class WorldModelMixin(TermMixin, _Host):
         for name, objective in self._wm.items():
             weights = inputs[column(WEIGHTS, name)]
             counts += [
-                objective.count(weights, environment, len(weights)),
+                objective.count(weights, environment, int(inputs[column(TRAJECTORIES, name)].sum())),
                 torch.count_nonzero(weights),
                 environment.sum(),
             ]

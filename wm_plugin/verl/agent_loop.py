@@ -30,7 +30,7 @@ from wm_plugin.tokens.spans import Ending, Origin, SpanError, ending
 from wm_plugin.untrusted import DEEPEST, BoundsError, encodable, loads
 from wm_plugin.verl import dumps
 from wm_plugin.verl.config import read_config
-from wm_plugin.verl.names import ERROR, INFO, MAX_TURNS, ORIGINS, PROMPT, RESULTS, TOOLS, TRAINING
+from wm_plugin.verl.names import ERROR, INFO, MAX_TURNS, MESSAGES, ORIGINS, PROMPT, RESULTS, TOOLS, TRAINING
 from wm_plugin.verl.spans import Block, end_token_ids, locate, make_locator
 
 _OPENING = 16  # tokens in which a `<think>` at the end of a prompt is; a tokenizer of bytes takes 7
@@ -64,6 +64,9 @@ class WorldModelLoopMixin(_Host):
         self._wm_unanswered = 0  # answers from which no action reached a world that waited
         # (the message before, messages, merge result, mask) of the last messages that were appended
         self._wm_merged: Any = None
+        self._wm_reads_rollouts = any(one.select_rollout for one in self._wm.objectives.values())
+        self._wm_prompt = 0  # messages of the prompt
+        self._wm_messages: list[Mapping[str, Any]] = []  # the completion's, where they are read
         self._wm_dumped = bool(dumps.folders(self.config))
         self._wm_shown: Any = None  # the tools that the prompt shows, where rollouts are dumped
         self._wm_lock = asyncio.Lock()
@@ -106,9 +109,12 @@ class WorldModelLoopMixin(_Host):
             )
         if self._wm_port is not None:
             kwargs["raw_prompt"] = await self._begin(self._wm_port, kwargs, strength)
+        self._wm_prompt = len(kwargs["raw_prompt"])
         output = await super().run(sampling_params, **kwargs)
         if self._wm_dumped:
             output.extra_fields[PROMPT] = dumps.shown(kwargs["raw_prompt"], self._wm_shown)
+        if self._wm_reads_rollouts:
+            output.extra_fields[MESSAGES] = self._wm_messages
         output.extra_fields[RESULTS] = [len(self._wm_calls), self._wm_cut]
         try:
             declared = self._declared_tools()
@@ -184,6 +190,10 @@ class WorldModelLoopMixin(_Host):
         waiting = self._is_waiting() and not self._is_last(agent_data)
         before = len(agent_data.messages)
         state = await super()._handle_generating_state(agent_data, sampling_params, *args, **kwargs)
+        if self._wm_reads_rollouts:
+            last = await self._said(agent_data, agent_data.messages[before:])
+            so_far = [*agent_data.messages[self._wm_prompt : before], last]
+            self._wm_messages = [self._plain(one) if one["role"] == "assistant" else one for one in so_far]
         if state == AgentState.PROCESSING_TOOLS and most is not None and self._is_cut(agent_data.response_ids, most):
             state = AgentState.TERMINATED  # a turn without its end, after which verl would write the results
         self._wm_unanswered += waiting and state == AgentState.TERMINATED
@@ -196,14 +206,17 @@ class WorldModelLoopMixin(_Host):
 
     async def _tell(self, port: EpisodePort, agent_data: Any, said: Sequence[Mapping[str, Any]], state: Any) -> None:
         """Tell the environment of a turn, so that a world model is asked about its calls at once."""
-        if said:
-            message = self._plain(said[-1])
-        else:  # at a limit verl does not parse the answer
-            text = await asyncio.to_thread(self.tokenizer.decode, agent_data.response_ids, skip_special_tokens=True)
-            message = {"role": "assistant", "content": text}
+        message = self._plain(await self._said(agent_data, said))
         executed = len(message.get("tool_calls") or ()) if state == AgentState.PROCESSING_TOOLS else 0
         port.turn(message, self._wm_results, executed=executed)
         self._wm_results = []
+
+    async def _said(self, agent_data: Any, said: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+        """Return the policy's answer, the last of the messages that a turn appended; at a limit verl parses none."""
+        if said:
+            return said[-1]
+        text = await asyncio.to_thread(self.tokenizer.decode, agent_data.response_ids, skip_special_tokens=True)
+        return {"role": "assistant", "content": text}
 
     def _takes_tags(self) -> bool:
         return isinstance(self.tool_parser, TagParser)

@@ -39,9 +39,9 @@ from wm_plugin.hosting.tags import REMINDER
 from wm_plugin.hosting.world import check_columns, layers_of
 from wm_plugin.objectives.empty_batches import Tally
 from wm_plugin.objectives.metrics import learn_tools, size, token_sums
-from wm_plugin.objectives.run import Objectives, RunObjective, column
+from wm_plugin.objectives.run import Objectives, RunObjective, Weighed, column
 from wm_plugin.objectives.weigh import origins_of_tokens, without_variance
-from wm_plugin.tokens.spans import SPAN_FIELD, Origin, Span, ending, read_spans, zero_runs
+from wm_plugin.tokens.spans import SPAN_FIELD, Origin, ending, read_spans, zero_runs
 from wm_plugin.verl import dumps, state, support
 from wm_plugin.verl.config import WorldModelConfig
 from wm_plugin.verl.names import (
@@ -52,6 +52,7 @@ from wm_plugin.verl.names import (
     ERROR,
     INFO,
     MAX_TURNS,
+    MESSAGES,
     NUM_TOOLS,
     ORIGINS,
     PROMPT,
@@ -385,7 +386,7 @@ class WorldModelTrainerMixin(_Host):
 
     def _weighted_spans(
         self, rows: Sequence["Row"], *, held_out: bool = False
-    ) -> Iterator[tuple[RunObjective, list[list[tuple[Span, float]]]]]:
+    ) -> Iterator[tuple[RunObjective, list[Weighed | None]]]:
         """Yield each objective with the environment's spans of each row and their weights, once it knows the rows' tools."""
         # a padding row is a copy of a real one: it is no member of the group
         groups = [(number if row.padding else "", row.uid) for number, row in enumerate(rows)]
@@ -408,7 +409,8 @@ class WorldModelTrainerMixin(_Host):
         for one in self._wm_running:
             if not held_out:
                 one.tallies.clear()  # of this step only
-            spans = one.weigh(origins, equal, facts, held_out=held_out)
+            rollouts = [(row.extra.get(MESSAGES, ()), row.reward) for row in rows]
+            spans = one.weigh(origins, equal, facts, rollouts=rollouts, held_out=held_out)
             _learn_tool_names(one, rows, spans)
             yield one, spans
 
@@ -775,7 +777,7 @@ def _check_sets(names: Iterable[str], dataset: Any) -> None:
             )
 
 
-def _learn_tool_names(one: RunObjective, rows: Sequence[Row], spans: Sequence[Sequence[tuple[Span, float]]]) -> None:
+def _learn_tool_names(one: RunObjective, rows: Sequence[Row], spans: Sequence[Weighed | None]) -> None:
     """Number the tools of an objective that names none. Numbers never change, since names are only appended.
 
     Our agent loop reports all tools, called or not; of another loop's tools only those in its spans are known.
@@ -785,21 +787,20 @@ def _learn_tool_names(one: RunObjective, rows: Sequence[Row], spans: Sequence[Se
     declared = {name for row in rows for name in row.extra.get(TOOLS, ())}
     one.tools = one.tools + sorted(declared - set(one.tools))
     others = (weighed for row, weighed in zip(rows, spans, strict=True) if TOOLS not in row.extra)
-    names = {span.tool for weighed in others for span, _ in weighed if span.tool is not None}
+    names = {span.tool for weighed in others for span, _ in weighed or () if span.tool is not None}
     one.tools = learn_tools(one.tools, names)
 
 
-def make_columns(
-    one: RunObjective, spans: Sequence[Sequence[tuple[Span, float]]], rows: Sequence[Row]
-) -> dict[str, torch.Tensor]:
+def make_columns(one: RunObjective, spans: Sequence[Weighed | None], rows: Sequence[Row]) -> dict[str, torch.Tensor]:
     """Return an objective's columns of a batch, jagged like verl's: tokens' weights and tool numbers, and a row's share of N."""
     lengths = [len(row.ids) for row in rows]
     columns = one.columns(spans, max(lengths))
     counts = []
-    for row, weight in zip(rows, columns[column(WEIGHTS, one.name)], strict=True):
+    for row, own, weight in zip(rows, spans, columns[column(WEIGHTS, one.name)], strict=True):
         environment = torch.zeros_like(row.sampled) if row.padding else 1 - row.sampled
-        counts.append(one.objective.count(weight, environment, int(not row.padding)))
-    jagged = {name: _jagged(values, lengths) for name, values in columns.items()}
+        counted = not row.padding and own is not None
+        counts.append(one.objective.count(weight, environment, int(counted)))
+    jagged = {name: _jagged(values, lengths) for name, values in columns.items() if values.ndim == 2}
     return {**jagged, column(COUNTS, one.name): torch.stack(counts).unsqueeze(1)}
 
 

@@ -75,6 +75,7 @@ class SweEnvironment(CountedEnvironment):
             raise UserError(f"swe's column `task` is {unknown(task, tasks())}")
         check_level(level, LEVELS, "world swe")
         judge.check()
+        shell.check()
         limit = turn_limit(max_turns, MAX_TURNS)
         if self._shell is not None:
             self._shell.close()
@@ -109,14 +110,15 @@ class SweEnvironment(CountedEnvironment):
         assert self._shell is not None
         place = posixpath.normpath(posixpath.join(self._root, path))
         path = posixpath.relpath(place, self._root)
-        text, problem = _text(path, self._shell.read(place) if "\0" not in path else None)
-        problem = problem or _why_not(path, text, old, new)
-        changed = text.replace(old, new, 1)
-        if not problem:
-            try:
+        text, changed, problem = "", "", ""
+        try:
+            text, problem = _text(path, self._shell.read(place))
+            problem = problem or _why_not(path, text, old, new)
+            changed = text.replace(old, new, 1)
+            if not problem:
                 self._shell.write(place, changed)
-            except UserError as error:
-                problem = str(error)
+        except UserError as error:  # no path in the shell
+            problem = str(error)
         if problem:
             self._invalid += 1
             return self._observe(f"{NO_EDIT}{problem}.")
@@ -137,6 +139,11 @@ class SweEnvironment(CountedEnvironment):
         if self._task is None or self._shell is None:
             return False
         of = package(self._task.package)
+        try:
+            self._shell.run(":")  # a file's absence says nothing if the shell is gone
+        except shell.LostError:
+            self._lose()
+            return False
         files = self._shell.files(f"{self._root}/{of.name}")
         modules = {path: entry.content for path, entry in files.items() if entry.kind == "file" and MODULE.fullmatch(path)}
         if len(modules) > MAX_MODULES or sum(len(content or b"") for content in modules.values()) > MAX_FILE:
@@ -193,18 +200,18 @@ def _why_not(path: str, text: str, old: str, new: str) -> str:
 def _snippet(path: str, text: str, place: int, new: str) -> str:
     """Return the lines around what was replaced, as `cat -n` shows them."""
     first = text.count("\n", 0, place)
-    last = first + new.count("\n")
+    last = first + new.removesuffix("\n").count("\n")
     start, lines = max(0, first - AROUND), text.splitlines()
     shown = [f"{number:6d}\t{line}" for number, line in enumerate(lines[start : last + AROUND + 1], start + 1)]
     return "\n".join([f"{path} was edited. Here it is now:", *shown])
 
 
 def split_names(part: str) -> list[str]:
-    """Return the names of a split's tasks. A seventh of the tasks with packages and faults of training is kept for seen."""
+    """Return the names of a split's tasks. A tenth of the tasks with packages and faults of training is kept for seen."""
     names = []
     for task in tasks().values():
         unseen = task.package in UNSEEN_PACKAGES or task.kind in UNSEEN_KINDS
-        seen = zlib.crc32(task.name.encode()) % 7 == 0
+        seen = zlib.crc32(task.name.encode()) % 10 == 0
         if part == ("unseen" if unseen else "seen" if seen else "train"):
             names.append(task.name)
     return names
@@ -272,7 +279,8 @@ def wanderer(rng: random.Random) -> Chooser:
             return "edit", {"path": rng.choice([path, f"{task.package}/{task.module}"]), "old": old, "new": new}
         commands = [
             *("ls -l", f"cat {path}", "python3 -m unittest", f"grep -n 'def ' {path}", f"head -n 20 {path}", "pwd", "git diff"),
-            *(f"python3 -c 'import {task.package}; print({task.package}.__doc__)'", f"cd {task.package}", "cd ..", "cat README"),
+            *(f"python3 -c 'import {task.package}; print({task.package}.__doc__)'", "cat README"),
+            *(f"cd {environment._root}/{task.package}", f"cd {environment._root}"),
         ]
         return "bash", {"command": rng.choice(commands)}
 

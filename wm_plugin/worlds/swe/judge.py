@@ -17,7 +17,7 @@ from wm_plugin.untrusted import loads
 
 PYTHON = "/usr/bin/python3"  # the one of the shell
 TIMEOUT = 20.0  # seconds, also on a busy host
-LIMITS = {"RLIMIT_CPU": 2, "RLIMIT_AS": 512 << 20, "RLIMIT_FSIZE": 1 << 18, "RLIMIT_NOFILE": 32, "RLIMIT_CORE": 0}
+LIMITS = {"RLIMIT_CPU": 1, "RLIMIT_AS": 512 << 20, "RLIMIT_FSIZE": 1 << 18, "RLIMIT_NOFILE": 32, "RLIMIT_CORE": 0}
 LONGEST = 2000  # characters of a value that are compared
 NOTHING = ""  # of a line that is to raise no error, whatever it gives
 # Of every line: "=" and its value, or "!" and the name of the error. What the package prints goes nowhere.

@@ -1,5 +1,7 @@
 """swe: every task with its fix, a wrong one and none; the episode; and policies that try to win otherwise."""
 
+import os
+import signal
 import subprocess
 import time
 from collections import Counter
@@ -280,13 +282,13 @@ def test_an_episode(works: None) -> None:
     environment.reset(task=MENDED, max_turns=12)
     module = f"slots/{tasks()[MENDED].module}"
     assert environment.bash("x=5; cd slots; ls") == "__init__.py\nclock.py\nroom.py\nspans.py"
-    assert environment.bash("echo $x; pwd; cd ..; false") == "5\n/home/user/slots/slots\n(exit code 1)"
+    assert environment.bash("echo $x; pwd; cd ..; false") == "5\n/home/user/slots/slots\n[exit code 1]"
     failing = environment.bash("python3 -m unittest")
     assert failing.startswith("..F..\n====")
-    assert failing.endswith("\nRan 5 tests in 0.001s\n\nFAILED (failures=1)\n(exit code 1)")
+    assert failing.endswith("\nRan 5 tests in 0.001s\n\nFAILED (failures=1)\n[exit code 1]")
     assert '  File "/home/user/slots/tests/test_slots.py", line ' in failing
     assert environment.bash("python3 -m unittest") == failing  # the clock stands still, and it shows nothing new
-    assert environment.bash("find . -name '*.pyc' -o -name __pycache__; git status --short") == "(no output)"
+    assert environment.bash("find . -name '*.pyc' -o -name __pycache__; git status --short") == "[no output]"
     none = "No replacement was made: "
     assert environment.edit("slots/none.py", "a", "b") == f"{none}there is no file slots/none.py."
     assert environment.edit(module, "into  and", "b") == f"{none}old does not occur in {module}; it does with other white space."
@@ -294,15 +296,16 @@ def test_an_episode(works: None) -> None:
     old, new = tasks()[MENDED].fix
     edited = environment.edit(f"/home/user/slots/{module}", old, new)
     assert edited.startswith(f"{module} was edited. Here it is now:\n    13\t")
-    assert f"    17\t{new}" in edited
+    assert f"    16\t{new}" in edited
     assert environment.success
     assert environment.bash("python3 -m unittest").endswith("\nRan 5 tests in 0.001s\n\nOK")
     assert environment.metrics == {"actions": 10, "effective": 6, "invalid": 3, "lost": 0}
     assert environment.bash("git diff --stat").startswith(f" {module} | 2 +-")
-    assert environment.bash("cat << X") .endswith("(exit code 2)\nThe episode is over.")
+    assert environment.bash("cat << X").endswith("[exit code 2]\nThe episode is over.")
     assert (environment.over, environment.success, environment.get_reward(), environment.turns) == (True, True, 1.0, 12)
     with pytest.raises(ValueError, match="over"):
         environment.edit(module, "a", "b")
+    assert environment._shell is None
     environment.reset(task=MENDED)
     assert (environment.over, environment.success, environment.turns, environment.get_reward()) == (False, False, 0, 0.0)
     assert environment.bash("echo [$x]; git status --short") == "[]"
@@ -331,7 +334,7 @@ def test_what_cannot_be_edited_is_said(works: None) -> None:
 @pytest.mark.system
 def test_a_shell_that_is_gone_costs_the_episode(works: None, monkeypatch: pytest.MonkeyPatch) -> None:
     environment = begun()
-    environment._shell.close()
+    os.kill(environment._shell._pipes.sandbox.inner, signal.SIGKILL)
     assert environment.bash("ls") == "The shell is gone.\nThe episode is over."
     assert (environment.success, environment.get_reward(), environment.metrics["lost"]) == (False, 0.0, 1)
     environment.reset(task=MENDED)

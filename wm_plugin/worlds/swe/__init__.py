@@ -44,6 +44,8 @@ UNSEEN_KINDS = ("stale-state", "swapped-arguments")
 INSTRUCTION = SPECS["swe"].instruction
 AROUND = 3  # lines before and after an edit that are shown
 NO_EDIT = "No replacement was made: "
+ENDS = {limit: f", stopped: the limit of {limit}" for limit in ("time", "output", "processes", "memory")}
+ENDS["ended"] = ", the shell ended"
 SECONDS = re.compile(r"^(Ran [0-9]{1,9} tests? in )[0-9]{1,9}\.[0-9]{3}s$", re.MULTILINE)  # of unittest
 MODULE = re.compile(r"[A-Za-z0-9_]+(?:/[A-Za-z0-9_]+)*\.py")
 
@@ -125,6 +127,18 @@ class SweEnvironment(CountedEnvironment):
         self._effective += 1
         return self._observe(_snippet(path, changed, text.index(old), new))
 
+    def _observe(self, text: str) -> str:
+        if self.over:
+            self._close()
+        return super()._observe(text)
+
+    def _close(self) -> None:
+        """End the shell, once it is decided whether the package passes."""
+        if self._shell is not None:
+            _ = self.success
+            self._shell.close()
+            self._shell = None
+
     def get_reward(self) -> float:
         return float(self.success)
 
@@ -159,12 +173,13 @@ class SweEnvironment(CountedEnvironment):
 
 def _printed(result: shell.Result) -> str:
     """Return what a command printed, with the seconds of unittest standing still, and how it ended unless with 0."""
-    lines = [SECONDS.sub(r"\g<1>0.001s", result.output).rstrip("\n")]
+    text = SECONDS.sub(r"\g<1>0.001s", result.output).rstrip("\n")
+    end = f"exit code {result.code}" if result.code or result.failure else "" if text else "no output"
     if result.failure is not None:
-        lines.append(f"(stopped: {result.failure})")
-    elif result.code:
-        lines.append(f"(exit code {result.code})")
-    return "\n".join(filter(None, lines)) or "(no output)"
+        end += ENDS[result.failure]
+    if result.restarted:
+        end += "; a new shell has the files and the folder, but no variables"
+    return "\n".join(filter(None, [text, f"[{end}]" if end else ""]))
 
 
 def _text(path: str, content: bytes | None) -> tuple[str, str]:

@@ -9,9 +9,10 @@ import posixpath
 import random
 import re
 import zlib
+from difflib import get_close_matches
 from typing import Any
 
-from wm_plugin.errors import UserError
+from wm_plugin.errors import UserError, shown
 from wm_plugin.worlds.kit import shell
 from wm_plugin.worlds.kit.counted import CountedEnvironment
 from wm_plugin.worlds.kit.protocol import Chooser, ToolCall
@@ -26,7 +27,6 @@ from wm_plugin.worlds.kit.rows import (
     rows_of,
     split_of,
     turn_limit,
-    unknown,
 )
 from wm_plugin.worlds.specs import SPECS, described_as
 from wm_plugin.worlds.swe import judge
@@ -74,7 +74,9 @@ class SweEnvironment(CountedEnvironment):
             task: its name, a key of `tasks()`.
         """
         if not isinstance(task, str) or task not in tasks():
-            raise UserError(f"swe's column `task` is {unknown(task, tasks())}")
+            near = get_close_matches(str(task)[:60], tasks(), n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"write a name such as {next(iter(tasks()))!r}"
+            raise UserError(f"swe's column `task` is {shown(task)}; {hint}")
         check_level(level, LEVELS, "world swe")
         judge.check()
         shell.check()

@@ -3,8 +3,9 @@
     python benchmarks/swe_tasks.py
 
 Each of twelve kinds changes the syntax tree of a module in a way in which programmers err. A fault is a task if the package still
-loads, at least half of its tests pass, one fails and one of the visible ones passes; what a wrong fix leaves is another such fault
-of the same lines, or near them. So many faults of each package are taken as `PACKAGES` says, of all its kinds in turn. Needs the sandbox.
+Each of twelve kinds changes the syntax tree of a module in a way in which programmers err. A fault is a task if the package
+still loads, at least half of its tests pass, one fails and one of the visible ones passes. What a wrong fix leaves is another such fault
+sandbox.
 """
 
 import ast
@@ -36,7 +37,14 @@ TWINS = {"min": "max", "max": "min", "any": "all", "all": "any"}
 DEFAULTS = {".": '","', ",": '";"', ":": '"."', "": '" "', "?": '""', "#": '"*"'}
 ERRORS = {"KeyError": "IndexError", "ValueError": "TypeError", "IndexError": "KeyError", "RuntimeError": "ValueError"}
 ERRORS |= {"LookupError": "ValueError", "Shortage": "ValueError", "NotFound": "ValueError", "Cycle": "RuntimeError"}
-METHODS = {"lower": "upper", "upper": "lower", "title": "upper", "ljust": "rjust", "partition": "rpartition", "lstrip": "rstrip"}
+METHODS = {
+    "lower": "upper",
+    "upper": "lower",
+    "title": "upper",
+    "ljust": "rjust",
+    "partition": "rpartition",
+    "lstrip": "rstrip",
+}
 METHODS |= {"rpartition": "partition", "rstrip": "lstrip", "splitlines": "split", "startswith": "endswith"}
 FORMATS = {">": "<", "<": ">", "02": "2", ".1": ".0", ".0": ".1"}
 
@@ -80,7 +88,10 @@ def wrong_default(function: Function) -> Iterator[Edit]:
     gets = [
         node.args[1]
         for node in ast.walk(function)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get" and node.args[1:]
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "get"
+        and node.args[1:]
     ]
     keywords = [node.value for node in ast.walk(function) if isinstance(node, ast.keyword) and node.arg == "default"]
     for node in [*function.args.defaults, *filter(None, function.args.kw_defaults), *gets, *keywords]:
@@ -112,14 +123,22 @@ def mutable_default(function: Function) -> Iterator[Edit]:
 def missing_case(function: Function) -> Iterator[Edit]:
     for block in blocks(function):
         for node in block:
-            ends = isinstance(node, ast.If) and not node.orelse and isinstance(node.body[-1], ast.Return | ast.Raise | ast.Continue)
+            ends = (
+                isinstance(node, ast.If)
+                and not node.orelse
+                and isinstance(node.body[-1], ast.Return | ast.Raise | ast.Continue)
+            )
             if ends and len(block) > 1:
                 yield node, ""
 
 
 def swapped_arguments(function: Function) -> Iterator[Edit]:
     for node in ast.walk(function):
-        if isinstance(node, ast.Call) and len(node.args) > 1 and not any(isinstance(one, ast.Starred) for one in node.args):
+        if (
+            isinstance(node, ast.Call)
+            and len(node.args) > 1
+            and not any(isinstance(one, ast.Starred) for one in node.args)
+        ):
             first, second, *rest = map(text, node.args)
             if first != second and text(node.func) not in ("min", "max"):
                 others = [*rest, *(f"{one.arg}={text(one.value)}" for one in node.keywords)]
@@ -145,7 +164,11 @@ def wrong_return(function: Function) -> Iterator[Edit]:
                 yield node, "break"
             if isinstance(node, ast.Break):
                 yield node, "continue"
-            if isinstance(node, ast.Return) and node is function.body[-1] and isinstance(node.value, ast.Name | ast.Call):
+            if (
+                isinstance(node, ast.Return)
+                and node is function.body[-1]
+                and isinstance(node.value, ast.Name | ast.Call)
+            ):
                 yield node, text(node.value)
 
 
@@ -194,7 +217,15 @@ def stale_state(function: Function) -> Iterator[Edit]:
 KINDS: dict[str, Callable[[Function], Iterator[Edit]]] = {
     function.__name__.replace("_", "-"): function
     for function in (
-        *(off_by_one, inverted_condition, wrong_operator, wrong_default, mutable_default, missing_case, swapped_arguments),
+        *(
+            off_by_one,
+            inverted_condition,
+            wrong_operator,
+            wrong_default,
+            mutable_default,
+            missing_case,
+            swapped_arguments,
+        ),
         *(wrong_variable, wrong_return, wrong_exception, wrong_text, stale_state),
     )
 }
@@ -341,7 +372,9 @@ def tasks_of(name: str) -> list[dict[str, Any]]:
     turns = [one for some in zip_longest(by_kind) for one in some]
     written = []
     for one in turns:
-        made = task(of, one, list(distinct.values()), len([other for other in written if other["kind"] == one.fault.kind]))
+        made = task(
+            of, one, list(distinct.values()), len([other for other in written if other["kind"] == one.fault.kind])
+        )
         if made is not None and len(written) < PACKAGES[name]:
             written.append(made)
     return written
@@ -357,7 +390,11 @@ def task(of: Package, one: Found, others: list[Found], number: int) -> dict[str,
     fault, code = one.fault, of.modules[one.fault.module]
     near = sorted(
         (other.fault for other in others if other.fault.module == fault.module and other.fault != fault),
-        key=lambda other: (max(other.start - fault.end, fault.start - other.end, 0), abs(other.start - fault.start), other.new),
+        key=lambda other: (
+            max(other.start - fault.end, fault.start - other.end, 0),
+            abs(other.start - fault.start),
+            other.new,
+        ),
     )
     if not near:
         return None

@@ -141,7 +141,7 @@ def test_wmacts_rewards_and_budget(name):
     assert (with_echo.objective.coeff, with_echo.turn_budget) == (0.05, wm.turn_budget)
 
 
-EPOCHS = {"forth": 432, "deepdive": 2230}  # prompts of an epoch; verl stops at the last epoch, too
+EPOCHS = {"forth": 432, "deepdive": 2230, "swe": 2440}  # prompts of an epoch; verl stops at the last epoch, too
 
 
 @pytest.mark.parametrize("name", [*CONSTANTS, "wmact_ppo"])
@@ -277,7 +277,10 @@ def test_the_launcher_writes_data_that_the_environment_takes(name, tmp_path):
     world = next((world for world in ("forth", "deepdive", "swe") if world in name), None)
     if world is not None:
         tiny = name.endswith("tiny")
-        assert set(sources) == {"train", *(("grid", world) if tiny else ("seen", "unseen") if world == "swe" else EVALUATED)}
+        assert set(sources) == {
+            "train",
+            *(("grid", world) if tiny else ("seen", "unseen") if world == "swe" else EVALUATED),
+        }
         assert next(reversed(sources.values()))[1].get("max_turns", 200) == (4 if tiny else 200)
     elif name.startswith("wmact") and not name.endswith("tiny"):
         check_wmacts_sets(sources)

@@ -43,11 +43,15 @@ def turns_of(name, edit):
 def test_what_is_printed_is_a_target_and_what_is_said_is_not():
     name, tokenizer = "slots/off-by-one-1", make_tokenizer()
     row = {"extra_info": {"task": name, "level": "standard", "max_turns": 6}}
-    output = rollout(tokenizer, turns_of(name, tasks()[name].fix), {"environment": "swe"}, row=row, response_length=4000)
+    output = rollout(
+        tokenizer, turns_of(name, tasks()[name].fix), {"environment": "swe"}, row=row, response_length=4000
+    )
     spans = weigh([Origin.unpack(values) for values in output.extra_fields[ORIGINS]], output.extra_fields["objective"])
     told = [tokenizer.decode(output.response_ids[span.start : span.end]) for span, weight in spans if weight]
     assert told[0] == "FAILED (failures=1)"
-    assert told[1].startswith("slots/spans.py was edited. Here it is now:\n    13\t    for start, end in sorted(spans):")
+    assert told[1].startswith(
+        "slots/spans.py was edited. Here it is now:\n    13\t    for start, end in sorted(spans):"
+    )
     assert told[2] == "Ran 5 tests in 0.001s\n\nOK\n[exit code 1]"
     assert len(told) == 3
 

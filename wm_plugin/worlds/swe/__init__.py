@@ -1,8 +1,8 @@
 """swe: find and mend a fault in a small Python repository, with bash and an editor; hidden tests decide.
 
-The repository is in a sandboxed shell (`kit.shell`), so that observations are what bash, Python and unittest print. The hidden tests
-run when the reward is computed, on the package's modules alone (`judge`), and appear in no observation. Packages, tests and faults
-are our own: packages in packages/, and faults of twelve kinds, which `benchmarks/swe_tasks.py` plants, in tasks.jsonl.
+The repository is in a sandboxed shell (`kit.shell`), so that observations are what bash, Python and unittest print. The hidden
+tests run when the reward is computed, on the package's modules alone (`judge`), and appear in no observation. Packages, tests and
+faults are our own: packages in packages/, and faults of twelve kinds, which `benchmarks/swe_tasks.py` plants, in tasks.jsonl.
 """
 
 import posixpath
@@ -37,7 +37,10 @@ __all__ = ["INSTRUCTION", "LEVELS", "SPLITS", "SweEnvironment", "dataset_rows", 
 
 MAX_TURNS = 20
 MAX_TEXT = 10_000  # characters of an argument
-MAX_FILE, MAX_MODULES = 1 << 18, 50  # characters of a file that is edited, and of all modules that are tested; their number
+MAX_FILE, MAX_MODULES = (
+    1 << 18,
+    50,
+)  # characters of a file that is edited, and of all modules that are tested; their number
 LEVELS = ("standard", "hard-1")
 UNSEEN_PACKAGES = ("router", "tasks")
 UNSEEN_KINDS = ("stale-state", "swapped-arguments")
@@ -161,7 +164,9 @@ class SweEnvironment(CountedEnvironment):
             self._lose()
             return False
         files = self._shell.files(f"{self._root}/{of.name}")
-        modules = {path: entry.content for path, entry in files.items() if entry.kind == "file" and MODULE.fullmatch(path)}
+        modules = {
+            path: entry.content for path, entry in files.items() if entry.kind == "file" and MODULE.fullmatch(path)
+        }
         if len(modules) > MAX_MODULES or sum(len(content or b"") for content in modules.values()) > MAX_FILE:
             return False
         tests = [test.lines for test in of.tests]
@@ -295,7 +300,15 @@ def wanderer(rng: random.Random) -> Chooser:
             old, new = rng.choice(edits)
             return "edit", {"path": rng.choice([path, f"{task.package}/{task.module}"]), "old": old, "new": new}
         commands = [
-            *("ls -l", f"cat {path}", "python3 -m unittest", f"grep -n 'def ' {path}", f"head -n 20 {path}", "pwd", "git diff"),
+            *(
+                "ls -l",
+                f"cat {path}",
+                "python3 -m unittest",
+                f"grep -n 'def ' {path}",
+                f"head -n 20 {path}",
+                "pwd",
+                "git diff",
+            ),
             *(f"python3 -c 'import {task.package}; print({task.package}.__doc__)'", "cat README"),
             *(f"cd {environment._root}/{task.package}", f"cd {environment._root}"),
         ]

@@ -1,8 +1,8 @@
-"""Hidden tests of a package, run where nothing of the policy's but the package's modules is, by a process that cannot know the verdict.
+"""Hidden tests of a package, run beside nothing but its modules, by a process that cannot know the verdict.
 
-A test is lines of Python. A process in `runtime.sandbox` runs them and writes what each one gives, as `repr` has it, or the name of
-the error that it raises. What they should give is compared outside and never enters the sandbox, so that neither a changed unittest,
-an exit with 0, a forged "OK", nor an object that equals everything helps: only right values do.
+A test is lines of Python. A process in `runtime.sandbox` runs them and writes what each one gives, as `repr` has it, or the name
+of the error that it raises. What they should give is compared outside and never enters the sandbox, so that neither a changed
+unittest, an exit with 0, a forged "OK", nor an object that equals everything helps: only right values do.
 """
 
 import ast
@@ -97,7 +97,9 @@ def run(package: str, sources: Mapping[str, str | bytes], tests: Sequence[Sequen
         OSError: no process can be started.
     """
     lines = {"package": package, "tests": [[check.line for check in test] for test in tests]}
-    files = {f"/repo/{package}/{path}": text.encode() if isinstance(text, str) else text for path, text in sources.items()}
+    files = {
+        f"/repo/{package}/{path}": text.encode() if isinstance(text, str) else text for path, text in sources.items()
+    }
     process = sandbox.run(
         [PYTHON, "-I", "-S", "-B", "/probe.py"],
         stdin=json.dumps(lines).encode(),

@@ -14,7 +14,14 @@ from wm_plugin.untrusted import loads
 from wm_plugin.worlds.kit.described import described
 from wm_plugin.worlds.swe.judge import Check
 
-PACKAGES = {"cache": 40, "ledger": 40, "records": 40, "slots": 40, "router": 20, "tasks": 20}  # how many tasks there are of each
+PACKAGES = {
+    "cache": 40,
+    "ledger": 40,
+    "records": 40,
+    "slots": 40,
+    "router": 20,
+    "tasks": 20,
+}  # how many tasks there are of each
 ARROW = " => "
 
 
@@ -77,7 +84,12 @@ class Task(NamedTuple):
         chosen = [test for number, test in enumerate(of.tests) if self._is_there(number, test, hard)]
         readme = f"# {of.name}\n\n{of.about}\n\nThe tests run by `python3 -m unittest`.\n"
         files = {f"{of.name}/{path}": text for path, text in self.modules().items()}
-        return {"README.md": readme, **files, "tests/__init__.py": "", f"tests/test_{of.name}.py": unittests(of, chosen)}
+        return {
+            "README.md": readme,
+            **files,
+            "tests/__init__.py": "",
+            f"tests/test_{of.name}.py": unittests(of, chosen),
+        }
 
     def _is_there(self, number: int, test: Test, hard: bool) -> bool:
         return test.visible and number not in self.visible if hard else test.visible or number == self.shown
@@ -92,7 +104,11 @@ class Task(NamedTuple):
         if hard:
             return f"It is expected that {test.says}. That does not hold any more in all cases."
         lines = _statements(test.lines)
-        return f"It is expected that {test.says}. This fails:\n\n" + "\n".join(f"    {line}" for line in lines) + f"\n\n{self.error}"
+        return (
+            f"It is expected that {test.says}. This fails:\n\n"
+            + "\n".join(f"    {line}" for line in lines)
+            + f"\n\n{self.error}"
+        )
 
 
 @cache
@@ -101,7 +117,9 @@ def package(name: str) -> Package:
     of = described(f"swe/packages/{name}.yaml")
     about = ast.get_docstring(ast.parse(of["files"]["__init__.py"])) or ""
     tests = [
-        Test(says, tuple(_checks(text)), group == "visible") for group in ("visible", "hidden") for says, text in of[group].items()
+        Test(says, tuple(_checks(text)), group == "visible")
+        for group in ("visible", "hidden")
+        for says, text in of[group].items()
     ]
     return Package(name, about, of["files"], tuple(tests))
 
@@ -131,7 +149,8 @@ def unittests(of: Package, tests: Iterable[Test]) -> str:
         bodies += ["", f"    def {name}(self):", *(f"        {line}" for line in _statements(test.lines))]
     text = "\n".join(bodies)
     names = ast.literal_eval(of.modules["__init__.py"].partition("__all__ = ")[2])
-    used = ", ".join(name for name in names if re.search(rf"\b{name}\b", text))
+    words = set(re.findall(r"\w+", text))
+    used = ", ".join(name for name in names if name in words)
     title = f"class {of.name.title()}Test(unittest.TestCase):"
     return f"import unittest\n\nfrom {of.name} import {used}\n\n\n{title}{text}\n"
 

@@ -2,10 +2,10 @@
 
     python benchmarks/swe_tasks.py
 
-Each of twelve kinds changes the syntax tree of a module in a way in which programmers err. A fault is a task if the package still
 Each of twelve kinds changes the syntax tree of a module in a way in which programmers err. A fault is a task if the package
-still loads, at least half of its tests pass, one fails and one of the visible ones passes. What a wrong fix leaves is another such fault
-sandbox.
+still loads, at least half of its tests pass, one fails and one of the visible ones passes. What a wrong fix leaves is another
+such fault of the same lines, or near them. Of each package so many faults are taken as `PACKAGES` says, of all kinds in turn.
+Needs the sandbox.
 """
 
 import ast

@@ -28,6 +28,7 @@ from wm_plugin.worlds.kit.rows import (
     split_of,
     turn_limit,
 )
+from wm_plugin.worlds.kit.shell_box import CLOCK, HOME
 from wm_plugin.worlds.specs import SPECS, described_as
 from wm_plugin.worlds.swe import judge
 from wm_plugin.worlds.swe.history import history
@@ -89,8 +90,8 @@ class SweEnvironment(CountedEnvironment):
         self._task, self.max_turns = tasks()[task], limit
         self._begin()
         files = self._task.repository(hard=level != "standard")
-        git = history(files, shell.CLOCK, f"Add {self._task.package}")
-        self._root = f"{shell.HOME}/{self._task.package}"
+        git = history(files, CLOCK, f"Add {self._task.package}")
+        self._root = f"{HOME}/{self._task.package}"
         try:
             self._shell = shell.Shell({f"{self._root}/{path}": text for path, text in {**files, **git}.items()})
             self._shell.run(f"cd {self._root}")
@@ -212,7 +213,8 @@ def _why_not(path: str, text: str, old: str, new: str) -> str:
         same = " ".join(old.split()) in " ".join(text.split())
         return f"old does not occur in {path}" + ("; it does with other white space" if same and old.split() else "")
     if count > 1:
-        starts, place = [], -1
+        starts: list[str] = []
+        place = -1
         while (place := text.find(old, place + 1)) >= 0 and len(starts) < 10:
             starts.append(str(text.count("\n", 0, place) + 1))
         return f"old occurs {count} times in {path}, in lines {', '.join(starts)}; write more of the lines around it"

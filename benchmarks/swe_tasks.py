@@ -13,7 +13,7 @@ import json
 import random
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -299,10 +299,10 @@ def faults(module: str, code: str) -> Iterator[Fault]:
 
 
 class Found(NamedTuple):
-    """A fault, the numbers of the tests that it fails, and the line that shows it with what it gives."""
+    """A fault, the numbers of the visible tests that fail, and of a test that shows it, and what Python says there."""
 
     fault: Fault
-    failing: list[int]
+    visible: list[int]
     shown: int
     error: str
 
@@ -317,15 +317,28 @@ def tried(of: Package, fault: Fault) -> Found | None:
     tests = [test.lines for test in of.tests]
     found = judge.run(of.name, {**of.modules, fault.module: changed}, tests)
     failing = judge.failures(found, tests)
-    visible = [number for number, test in enumerate(of.tests) if test.visible]
-    if len(found) < len(tests) or not 0 < len(failing) <= len(tests) // 2 or not {*visible} - {*failing}:
+    if len(found) < len(tests) or not 0 < len(failing) <= len(tests) // 2:
+        return None
+    visible = failing_together(of, {**of.modules, fault.module: changed}) | {n for n in failing if of.tests[n].visible}
+    if len(visible) == sum(test.visible for test in of.tests):
         return None
     for number in failing:  # an error that a reader understands
         line = judge.first_failure(found, tests[number], number)
         error = said(tests[number][line], found[number][line])
         if error:
-            return Found(fault, failing, number, error)
+            return Found(fault, sorted(visible), number, error)
     return None
+
+
+def failing_together(of: Package, modules: Mapping[str, str]) -> set[int]:
+    """The numbers of the visible tests that fail in one process, where a test may find what another one left."""
+    visible = sorted(
+        (number for number, test in enumerate(of.tests) if test.visible), key=lambda one: of.tests[one].name
+    )
+    lines = [(number, check) for number in visible for check in of.tests[number].lines]
+    (values,) = judge.run(of.name, modules, [[check for _, check in lines]]) or [[]]
+    values = [*values, *[""] * (len(lines) - len(values))]
+    return {number for (number, check), value in zip(lines, values, strict=True) if not check.holds(value)}
 
 
 def said(check: judge.Check, found: str) -> str:
@@ -406,7 +419,6 @@ def task(of: Package, one: Found, others: list[Found], number: int) -> dict[str,
     wrong = instead[start : len(instead) - (len(code) - start - len(old))]
     if broken.count(new) != 1:
         return None
-    visible = [number for number in one.failing if of.tests[number].visible]
     return {
         "name": f"{of.name}/{fault.kind}-{number + 1}",
         "package": of.name,
@@ -416,7 +428,7 @@ def task(of: Package, one: Found, others: list[Found], number: int) -> dict[str,
         "wrong": [new, wrong],
         "shown": one.shown,
         "error": one.error,
-        "visible": visible,
+        "visible": one.visible,
     }
 
 

@@ -98,7 +98,7 @@ def test_the_fix_passes_and_a_wrong_one_and_none_fail(name: str, works: None) ->
     assert of_sources(task, task.wrong) != []
     failing = of_sources(task)
     assert task.shown in failing
-    assert set(task.visible) == {number for number in failing if package(task.package).tests[number].visible}
+    assert set(task.visible) >= {number for number in failing if package(task.package).tests[number].visible}
 
 
 def of_unittest(folder: Path, files: dict[str, str]) -> subprocess.CompletedProcess[str]:
@@ -114,8 +114,7 @@ def test_the_repositorys_tests_fail_on_standard_tasks_only(name: str, works: Non
     task = tasks()[name]
     done = of_unittest(tmp_path / "standard", task.repository())
     assert done.returncode == 1
-    says = package(task.package).tests[task.shown].says
-    assert f"test_{says.replace(',', '').replace(' ', '_')}" in done.stderr.replace("__", "_")
+    assert package(task.package).tests[task.shown].name in done.stderr
     done = of_unittest(tmp_path / "hard", task.repository(hard=True))
     assert done.returncode == 0, done.stderr
 
@@ -231,6 +230,10 @@ def test_a_mended_package_wins_whatever_else_is_there(works: None) -> None:
     old, new = tasks()[MENDED].fix
     environment.edit(f"slots/{tasks()[MENDED].module}", old, new)
     assert (environment.success, environment.get_reward()) == (True, 1.0)
+    environment.bash(CHEATS["too many modules"])
+    assert not environment.success
+    environment.bash("git clean -qfd")
+    assert environment.success
     environment.bash("git checkout -q .")
     assert not environment.success  # the state at the end counts
     environment._shell.close()

@@ -35,6 +35,8 @@ for stream in (0, 1, 2):
     os.close(stream)
 sys.path.insert(0, "/repo")
 for test in tests["tests"]:
+    for name in [name for name in sys.modules if name.partition(".")[0] == tests["package"]]:
+        del sys.modules[name]  # what a test leaves behind is no other one's
     found, names = [], {{}}
     for line in ["from " + tests["package"] + " import *", *test]:
         try:

@@ -32,6 +32,11 @@ class Test(NamedTuple):
     lines: tuple[Check, ...]
     visible: bool
 
+    @property
+    def name(self) -> str:
+        """Of its method; unittest runs tests in the order of their names."""
+        return "test_" + re.sub(r"\W+", "_", self.says)
+
 
 class Package(NamedTuple):
     """A package without a fault: its modules by their paths in it, and its tests."""
@@ -145,8 +150,7 @@ def unittests(of: Package, tests: Iterable[Test]) -> str:
     """Return a module of unittest's tests."""
     bodies = []
     for test in tests:
-        name = "test_" + re.sub(r"\W+", "_", test.says)
-        bodies += ["", f"    def {name}(self):", *(f"        {line}" for line in _statements(test.lines))]
+        bodies += ["", f"    def {test.name}(self):", *(f"        {line}" for line in _statements(test.lines))]
     text = "\n".join(bodies)
     names = ast.literal_eval(of.modules["__init__.py"].partition("__all__ = ")[2])
     words = set(re.findall(r"\w+", text))

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 import pytest
 
-from support.environments import END, NAMES, SEED, TURNS, episodes, world
+from support.environments import END, NAMES, NEW, SEED, TURNS, episodes, new_world, world
 from support.on_trl import Batches, make
 from wm_plugin import EchoConfig
 from wm_plugin.trl import WorldModelGRPOTrainer
@@ -42,8 +42,9 @@ def trainer_of(rows, found, factory, **fields):
     return make(Played, args=args, rows=rows, environment=factory, reward_funcs=None, world_model=EchoConfig(0.5))
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_an_environment_is_trained_in_for_two_steps_and_shows_what_it_shows_without_a_host(name):
+@pytest.mark.parametrize("name", [*NAMES, NEW])
+def test_an_environment_is_trained_in_for_two_steps_and_shows_what_it_shows_without_a_host(name, tmp_path, monkeypatch):
+    new_world(tmp_path, monkeypatch)
     found = episodes(name, "trl")
     rows = [dict(episode.row) for episode in found] * 2  # a batch has two prompts
     trainer = trainer_of(rows, found, world(name).environment, per_device_train_batch_size=4)

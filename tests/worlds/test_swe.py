@@ -344,10 +344,13 @@ def test_a_shell_that_is_gone_costs_the_episode(works: None, monkeypatch: pytest
 
 @pytest.mark.system
 def test_the_history_is_a_real_one(works: None) -> None:
-    environment = begun()
-    assert environment.bash("git fsck --full 2>&1; git status --short; git log --format='%h %an %ad %s'") == (
-        "5240413 user Wed Jan 15 09:30:00 2025 +0000 Add slots"
+    environment = begun("ledger/off-by-one-1")
+    assert environment.bash("git fsck --full 2>&1; git status --short; git log --format='%an %ad %s'") == (
+        "user Wed Jan 15 09:30:00 2025 +0000 Add ledger"
     )
+    files = environment.bash("git ls-tree -r HEAD --name-only").splitlines()
+    assert files == sorted(tasks()["ledger/off-by-one-1"].repository())
+    assert len("ledger/__init__.py") % 8 == 2  # its entry in the index fills whole words
     assert history({"a": "x"}, 1, "m") == history({"a": "x"}, 1, "m") != history({"a": "y"}, 1, "m")
     environment._shell.close()
 

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import time
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
@@ -32,8 +33,8 @@ def works() -> None:
         pytest.skip(f"needs the system packages python3, bubblewrap and git: {error}")
 
 
-def marked(*names: str, fast: list[str] = SAMPLE) -> list:
-    """Cases of tasks, of which a sample is fast."""
+def marked(names: Iterable[str], fast: Sequence[str]) -> list:
+    """Cases of tasks, of which a few are fast."""
     return [pytest.param(name, marks=[] if name in fast else [pytest.mark.slow]) for name in names]
 
 
@@ -91,7 +92,7 @@ def of_sources(task: Task, *edits: tuple[str, str]) -> list[int]:
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("name", marked(*tasks()))
+@pytest.mark.parametrize("name", marked(tasks(), SAMPLE))
 def test_the_fix_passes_and_a_wrong_one_and_none_fail(name: str, works: None) -> None:
     task = tasks()[name]
     assert of_sources(task, task.fix) == []
@@ -109,8 +110,19 @@ def of_unittest(folder: Path, files: dict[str, str]) -> subprocess.CompletedProc
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("name", marked(*tasks(), fast=SAMPLE[:3]))
+@pytest.mark.parametrize("name", marked([name for name in tasks() if name.endswith("-1")], SAMPLE[:3]))
 def test_the_repositorys_tests_fail_on_standard_tasks_only(name: str, works: None, tmp_path: Path) -> None:
+    check_repository(name, tmp_path)
+
+
+@pytest.mark.nightly
+@pytest.mark.system
+def test_so_do_those_of_all_tasks(works: None, tmp_path: Path) -> None:
+    for name in tasks():
+        check_repository(name, tmp_path / name)
+
+
+def check_repository(name: str, tmp_path: Path) -> None:
     task = tasks()[name]
     done = of_unittest(tmp_path / "standard", task.repository())
     assert done.returncode == 1
@@ -133,8 +145,8 @@ def test_a_package_without_a_fault_passes_all_its_tests(name: str, works: None, 
         assert max(map(len, code.splitlines())) <= 130, module
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.nightly) if n != "router" else n for n in PACKAGES])
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", PACKAGES)
 @pytest.mark.system
 def test_tasks_are_those_that_the_benchmark_writes(name: str, works: None) -> None:
     assert swe_tasks.written(name) == "".join(

@@ -28,6 +28,7 @@ SHARED = {
     "mixture",
     "new",
     "observed",
+    "openenv",
     "ready",
     "scenarios",
     "simulated_world",

@@ -310,7 +310,10 @@ def _speed(world: World, rows: Sequence[Row], report: Report) -> None:
 
 
 def bytes_an_instance(world: World, rows: Sequence[Row]) -> int | None:
-    """Measure the bytes of an instance in an episode, with the processes that it starts; None on systems without /proc."""
+    """Measure the bytes of an instance in an episode, with the processes that it starts; None on systems without /proc, and where
+    episodes are on a server."""
+    if getattr(world.environment, "is_remote", False):
+        return None
 
     def started(count: int) -> list[Any]:
         instances = [world.make() for _ in range(count)]

@@ -21,7 +21,7 @@ from wm_plugin.registry import import_object
 from wm_plugin.worlds.kit.choices import choices
 from wm_plugin.worlds.kit.protocol import Chooser, ToolCall, check_world, observers, refusals, tool_schema
 from wm_plugin.worlds.kit.rows import world_seed
-from wm_plugin.worlds.specs import ENVIRONMENTS, SPECS, EnvironmentSpec, is_file
+from wm_plugin.worlds.specs import ENVIRONMENTS, SPECS, EnvironmentSpec, maker
 from wm_plugin.worlds.wrappers.control import ControlConfig, controlled
 
 WORDS = ("", "1", "yes", "look", "north", "the door")  # a wanderer's arguments for parameters of type text
@@ -113,7 +113,7 @@ class World:
             raise UserError(f"--level: {self.name} has no level {level!r}{nearest(level, self.levels)}")
         if self.spec.dataset_rows is not None:
             dataset_rows: Callable[..., list[dict[str, Any]]] = self._object(self.spec.dataset_rows)
-            if is_file(self.spec.path):
+            if maker(self.spec.path):
                 dataset_rows = partial(dataset_rows, path=self.spec.path)
             chosen: dict[str, Any] = {"level": level, "split": split}
             chosen = {name: it for name, it in chosen.items() if it is not None}
@@ -158,11 +158,12 @@ class World:
         return chooser
 
     def _object(self, path: str) -> Any:
-        return ENVIRONMENTS.get(path) if is_file(path) else import_object(path, field=f"environment {self.name!r}")
+        return ENVIRONMENTS.get(path) if maker(path) else import_object(path, field=f"environment {self.name!r}")
 
 
 def load(name: str) -> World:
-    """Return the environment of a registered name, a dotted path (`my_package.worlds:MyEnvironment`), or a file (`desk.yaml`).
+    """Return the environment of a registered name, a dotted path (`my_package.worlds:MyEnvironment`), a file (`desk.yaml`) or an
+    OpenEnv server (`openenv:http://localhost:8000`).
 
     A registered one is not imported yet. A user's class is: the functions `dataset_rows`, `expert` and `wanderer` and the names
     `LEVELS`, `SPLITS` and `INSTRUCTION` are taken from the module that defines the class, if it has them.

@@ -78,7 +78,7 @@ class SweEnvironment(CountedEnvironment):
             task: its name, a key of `tasks()`.
         """
         if not isinstance(task, str) or task not in tasks():
-            near = get_close_matches(str(task)[:60], tasks(), n=1)
+            near = get_close_matches(task[:60], tasks(), n=1) if isinstance(task, str) else []
             hint = f"did you mean {near[0]!r}?" if near else f"write a name such as {next(iter(tasks()))!r}"
             raise UserError(f"swe's column `task` is {shown(task)}; {hint}")
         check_level(level, LEVELS, "world swe")

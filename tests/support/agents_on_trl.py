@@ -1,5 +1,5 @@
-"""The pieces of a run whose rollouts an agent's process makes, on TRL: a policy's server that answers as vLLM does, the real capture of
-OpenEnv, real processes, and TRL's real loop."""
+"""A run whose rollouts an agent's process makes, on TRL: a policy's server that answers as vLLM does, and all else is real:
+OpenEnv's capture, the processes and TRL's loop."""
 
 import json
 import re
@@ -79,7 +79,9 @@ def policy(tokenizer: Any, turn: Any = answer) -> type[Handler]:
                 "token_ids": ids,
                 "logprobs": {"content": [{"token": f"token_id:{token}", "logprob": -2.0} for token in ids]},
             }
-            self.reply({"id": "0", "object": "chat.completion", "model": "m", "prompt_token_ids": prompt, "choices": [choice]})
+            self.reply(
+                {"id": "0", "object": "chat.completion", "model": "m", "prompt_token_ids": prompt, "choices": [choice]}
+            )
 
     return Policy
 
@@ -93,9 +95,15 @@ def flat(folder: Path, messages: list[dict[str, Any]]) -> float:
     return 1.0
 
 
-def by_plan(folder: Path, messages: list[dict[str, Any]]) -> float:
-    """The agent's file, and how much it said."""
-    return len((folder / "answer.txt").read_text()) + len(str(messages)) % 7
+class Rising:
+    """Rewards that differ within a group: the length of the agent's file, and the episode's number."""
+
+    def __init__(self) -> None:
+        self.number = 0
+
+    def __call__(self, folder: Path, messages: list[dict[str, Any]]) -> float:
+        self.number += 1
+        return len((folder / "answer.txt").read_text()) + self.number % 5
 
 
 def sessions(url: str, reward: Any = flat, **settings: Any) -> Any:

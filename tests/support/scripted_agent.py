@@ -1,7 +1,7 @@
 """An agent as a process of its own: it asks the policy over HTTP, runs its tools and keeps its history as its plan says.
 
-Standard input: the row's messages; the last one's text is `task NUMBER PLAN`. Every observation is a text of its own, so that a test
-can tell where it was seen first. It needs Python alone.
+Standard input: the row's messages; the last one's text is `task NUMBER PLAN`. Every observation is a text of its own, so that a
+test can tell where it was seen first. It needs Python alone.
 """
 
 import json
@@ -88,9 +88,9 @@ def in_text(task):
 
 
 def strange(task):
-    """A system message follows an answer."""
+    """It puts words into the policy's mouth."""
     messages = turns([task], 1)
-    messages.append({"role": "system", "content": f"SYS[{NUMBER}.{next(SEEN)}]"})
+    messages += [{"role": "assistant", "content": "I see."}, {"role": "user", "content": f"OBS[{NUMBER}.{next(SEEN)}]"}]
     return turns(messages, 1)
 
 

@@ -73,7 +73,9 @@ def read_requests(
         end_ids: the tokens that end a turn.
     """
     readings = []
-    for number, (request, end) in enumerate(zip(requests, _extended(requests), strict=True)):
+    for number, (request, extended) in enumerate(zip(requests, _extended(requests), strict=True)):
+        earlier = None if extended is None else requests[extended]
+        end = None if earlier is None else len(earlier.prompt_ids) + len(earlier.sampled_ids)
         turn: Message | None = None
         messages: list[Message] = []
         problem = None
@@ -82,6 +84,8 @@ def read_requests(
             turn, messages = _after_the_answer(request.messages)
             if messages and (end is not None or number):
                 spans = [*_locate(request.prompt_ids, end, messages, chat, locator, end_ids)]
+            if earlier is not None and len(request.messages) - len(messages) > len(earlier.messages) + 1:
+                problem = "messages before the last answer are new, and the policy gave another answer"
         except (SpanError, UserError) as error:
             problem = str(error)
         except (KeyError, TypeError, AttributeError, ValueError) as error:  # no messages of OpenAI's form
@@ -100,13 +104,13 @@ def read_requests(
 
 
 def _extended(requests: Sequence[Request]) -> list[int | None]:
-    """Return for each prompt how many of its tokens are those of an earlier prompt and answer, the longest; None: no such one.
+    """Return for each request the earlier one whose prompt and answer its prompt begins with, the longest; None: no such one.
 
     Every prompt is read once: prefixes are compared by their digests.
     """
-    ends: set[tuple[int, bytes]] = set()  # tokens and digest of a prompt with its answer
+    ends: dict[tuple[int, bytes], int] = {}  # tokens and digest of a prompt with its answer -> the first such request
     found: list[int | None] = []
-    for request in requests:
+    for place, request in enumerate(requests):
         prompt = memoryview(array("q", request.prompt_ids).tobytes())
         digest, done, longest = blake2b(), 0, None
         for length in sorted({length for length, _ in ends}):
@@ -114,11 +118,10 @@ def _extended(requests: Sequence[Request]) -> list[int | None]:
                 break
             digest.update(prompt[done * _TOKEN : length * _TOKEN])
             done = length
-            if (length, digest.digest()) in ends:
-                longest = length
+            longest = ends.get((length, digest.digest()), longest)
         found.append(longest)
         whole = [*request.prompt_ids, *request.sampled_ids]
-        ends.add((len(whole), blake2b(array("q", whole).tobytes()).digest()))
+        ends.setdefault((len(whole), blake2b(array("q", whole).tobytes()).digest()), place)
     return found
 
 

@@ -3,6 +3,7 @@
 import inspect
 import pickle
 import subprocess
+import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -34,6 +35,7 @@ from support.agents_on_trl import (
 from support.async_on_trl import NoTransfer, config, on_a_cpu
 from support.on_trl import Gradients, make_model
 from support.serving import serving
+from support.tools import call
 from support.upstream import taken_from_host
 from wm_plugin import EchoConfig
 from wm_plugin.errors import UserError
@@ -360,6 +362,37 @@ def test_the_hosts_own_worker_in_its_process(url, tokenizer, tmp_path, monkeypat
     trainer.train()
     tokens = sum(end - start for sample in taken[:8] for start, end, _ in counted(sample))
     assert trainer.state.log_history[0]["echo/tokens"] == tokens > 30
+
+
+@pytest.mark.nightly
+def test_an_agent_from_the_package_index_as_it_is(tokenizer, tmp_path):
+    """mini-swe-agent: its own prompts, LiteLLM's client, and the observations of its shell."""
+    environment = tmp_path / "venv"
+    subprocess.run([sys.executable, "-m", "venv", environment], check=True)
+    subprocess.run([environment / "bin/pip", "install", "-q", "mini-swe-agent>=2.4,<3"], check=True)
+    commands = ["echo hello > f.txt; cat f.txt", "ls nosuch", "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"]
+
+    def turn(text):
+        depth = text.count("<tool_response>")
+        return f"THOUGHT: {depth}\n{call('bash', command=commands[depth])}<|im_end|>"
+
+    command = [str(environment / "bin/mini"), "-y", "--exit-immediately", "-l", "0", "-m", "openai/m", "-t", "{task}"]
+    settings = {"MSWEA_COST_TRACKING": "ignore_errors", "MSWEA_CONFIGURED": "true", "HOME": str(tmp_path)}
+
+    def reward(folder, messages):
+        return float((folder / "f.txt").read_text() == "hello\n")
+
+    with serving(policy(tokenizer_of_agents(), turn)) as url:
+        loop = loop_of(url, tokenizer, command=command, env=settings, timeout=120.0, reward=reward)
+        (*_, sequences, calls, _, value), _ = loop._run_session([{"role": "user", "content": "write a file"}])
+    assert (value, calls) == (1.0, 3)
+    found = []
+    for row in sequences:
+        spans = [Origin.unpack(values).span for values in row.wm_facts.origins]
+        found += [(span.tool, tokenizer.decode(row.input_ids[span.start : span.end])) for span in spans if span.content]
+        assert row.wm_facts.note is None
+    assert [tool for tool, _ in found] == ["bash", "bash"]
+    assert ["hello" in found[0][1], "nosuch" in found[1][1]] == [True, True]
 
 
 # -- what it relies on, and what it refuses ---------------------------------------------------------------------------------

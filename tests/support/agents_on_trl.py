@@ -106,9 +106,13 @@ class Rising:
         return len((folder / "answer.txt").read_text()) + self.number % 5
 
 
-def sessions(url: str, reward: Any = flat, **settings: Any) -> Any:
-    given = {"command": [sys.executable, "-S", "-E", str(AGENT)], "env": {"AGENT_TOOLS": json.dumps(SCHEMAS)}}
-    return partial(AgentSessions, server=url, model="m", reward=reward, **{**given, **settings})
+def sessions(url: str, **settings: Any) -> Any:
+    given = {
+        "reward": flat,
+        "command": [sys.executable, "-S", "-E", str(AGENT)],
+        "env": {"AGENT_TOOLS": json.dumps(SCHEMAS)},
+    }
+    return partial(AgentSessions, server=url, model="m", **{**given, **settings})
 
 
 def agent_worker(
@@ -122,7 +126,7 @@ def agent_worker(
         processing_class=tokenizer,
         eos_token_ids=[tokenizer.eos_token_id],
         num_generations=settings.pop("num_generations", 2),
-        harness_session_factory=settings.pop("factory", None) or sessions(url, reward),
+        harness_session_factory=settings.pop("factory", None) or sessions(url, reward=reward),
         **settings,
     )
 

@@ -16,13 +16,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from openenv.core.harness import ResourceSession, ResourceSessionFactory, ToolResult, TrainingTrace, VerifyResult
-from openenv.core.harness.capture.contract import to_training_trace
-from openenv.core.harness.capture.export import export_session
-from openenv.core.harness.capture.runner import CaptureServer
-
-from wm_plugin.errors import UserError
+from wm_plugin.errors import MissingExtraError, UserError
 from wm_plugin.tokens.message import Message, as_text
+
+try:
+    from openenv.core.harness import ResourceSession, ResourceSessionFactory, ToolResult, TrainingTrace, VerifyResult
+    from openenv.core.harness.capture.contract import to_training_trace
+    from openenv.core.harness.capture.export import export_session
+    from openenv.core.harness.capture.runner import CaptureServer
+except ImportError:
+    raise MissingExtraError("wm_plugin.trl.agents", "openenv", "openenv") from None
 
 TASK = "{task}"  # in an argument of the command
 _SILENT = 16  # episodes in a row without a request, after which the run stops

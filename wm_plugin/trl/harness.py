@@ -22,7 +22,9 @@ from wm_plugin.tokens.spans import Ending, Origin, ending
 from wm_plugin.trl.async_rollout import Facts, FactsMixin
 
 if TYPE_CHECKING:
-    _Host = _HarnessRolloutLoop  # the mixin is put in front of one
+    from trl.experimental.async_grpo.openenv_harness import (
+        _HarnessRolloutLoop as _Host,
+    )  # the mixin is put in front of one
 else:
     _Host = object
 

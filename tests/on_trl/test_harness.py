@@ -42,7 +42,7 @@ from wm_plugin.errors import UserError
 from wm_plugin.hosting.hooks import Hook
 from wm_plugin.tokens.spans import Ending, Origin
 from wm_plugin.trl import WorldModelAsyncGRPOTrainer, support
-from wm_plugin.trl.harness import WorldModelHarnessLoop, WorldModelHarnessMixin
+from wm_plugin.trl.harness import WorldModelHarnessLoop, WorldModelHarnessMixin, _Session
 
 COEFF = 0.37
 Loop = openenv_harness._HarnessRolloutLoop
@@ -92,9 +92,10 @@ def test_every_observation_counts_in_the_row_that_trains_what_follows(url, token
         own = origins(sample)
         assert {origin.ending for origin in own} <= {Ending.COMPLETE}
         assert all(not sample.completion_mask[one.span.start : one.span.end].any() for one in own)
-        for one in own:  # scaffold begins behind a turn's end
-            if not one.span.content and one is own[0]:
-                assert tokenizer.decode(sample.input_ids[one.span.start - 1]) == "<|im_end|>"
+        if own:  # scaffold begins behind a turn's end
+            assert not own[0].span.content
+            assert tokenizer.decode(sample.input_ids[own[0].span.start - 1]) == "<|im_end|>"
+        for one in own:
             assert one.message["role"] == one.span.role == ("user" if one.span.tool is None else "tool")
             assert one.message.get("name") == one.span.tool
     rollouts = {id(sample.completion): sample for sample in local.samples}
@@ -295,6 +296,22 @@ class InProcess(ResourceSession, ResourceSessionFactory):
         return VerifyResult(env_reward=1.0)
 
     def close(self): ...
+
+
+def test_an_answer_that_is_masked_whole_has_no_row_and_its_observations_are_counted(url, tokenizer):
+    loop, session = loop_of(url, tokenizer), _Session()
+    task, said = {"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}
+    messages = [task, said, {"role": "user", "content": "OBS[1.1]"}]
+    for messages, mask in (([task], [1]), (messages, [0]), ([task, task], [1])):  # the second row is not trained on
+        prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+        session.add(prompt, [65], messages, mask)
+    turns = zip(session.requests, session.masks, strict=True)
+    turns = [async_rollout_worker.TurnRecord(one.prompt_ids, one.sampled_ids, [-1.0], mask) for one, mask in turns]
+    sequences, _ = async_rollout_worker._chain_to_sequences(turns, "", 0)
+    loop._wm_note(session, sequences, 0)
+    assert [one.wm_facts.origins for one in sequences] == [(), ()]
+    (found,) = loop._wm_figures
+    assert [found[f"wm/agent/{name}"][0] for name in ("requests", "conversations", "untrained")] == [3, 2, 1]
 
 
 @pytest.mark.slow

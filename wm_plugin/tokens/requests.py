@@ -82,7 +82,7 @@ def read_requests(
         spans: list[tuple[Span, int | None]] = []
         try:
             turn, messages = _after_the_answer(request.messages)
-            if messages and (end is not None or number):
+            if messages:
                 spans = [*_locate(request.prompt_ids, end, messages, chat, locator, end_ids)]
             if earlier is not None and len(request.messages) - len(messages) > len(earlier.messages) + 1:
                 problem = "messages before the last answer are new, and the policy gave another answer"

@@ -1,12 +1,12 @@
 """The term where an agent's own process makes the rollouts: TRL's harness loop, OpenEnv's capture, real processes over HTTP."""
 
 import inspect
+import os
 import pickle
 import subprocess
 import sys
 import tempfile
 from collections import Counter
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -20,6 +20,7 @@ from openenv.core.harness import MCPHarnessAdapter, ResourceSession, ResourceSes
 from trl.experimental.async_grpo import AsyncGRPOTrainer, async_rollout_worker, openenv_harness
 
 from support.agents_on_trl import (
+    AGENT,
     ENVIRONMENT,
     PLANS,
     SCHEMAS,
@@ -238,7 +239,8 @@ def prompt(plan):
     return [{"role": "user", "content": f"task 1 {plan}"}]
 
 
-def test_an_agent_that_does_not_end_is_killed_and_trained_on_until_there(url, tokenizer):
+def test_an_agent_that_does_not_end_is_killed_and_trained_on_until_there(url, tokenizer, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     loop = loop_of(url, tokenizer, timeout=0.6)
     (completion, _, sequences, calls, *_, reward), metrics = loop._run_session(prompt("endless"))
     assert metrics["loop_exhausted"]
@@ -248,8 +250,9 @@ def test_an_agent_that_does_not_end_is_killed_and_trained_on_until_there(url, to
     assert ends[-1] == {Ending.TRUNCATED}
     assert Ending.TRUNCATED not in set().union(*ends[:-1])
     assert loop._factory.capture.registry.list_ids() == []
-    assert not list(Path(tempfile.gettempdir()).glob("wm_agent_*"))
-    assert "scripted_agent" not in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
+    assert list(tmp_path.iterdir()) == []
+    command = ["pgrep", "-P", str(os.getpid()), "-f", AGENT.name]
+    assert subprocess.run(command, capture_output=True, check=False).stdout == b""
 
 
 def test_requests_are_limited(url, tokenizer):
@@ -302,9 +305,9 @@ def test_an_answer_that_is_masked_whole_has_no_row_and_its_observations_are_coun
     loop, session = loop_of(url, tokenizer), _Session()
     task, said = {"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}
     messages = [task, said, {"role": "user", "content": "OBS[1.1]"}]
-    for messages, mask in (([task], [1]), (messages, [0]), ([task, task], [1])):  # the second row is not trained on
-        prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
-        session.add(prompt, [65], messages, mask)
+    for sent, mask in (([task], [1]), (messages, [0]), ([task, task], [1])):  # the second row is not trained on
+        prompt = tokenizer.apply_chat_template(sent, add_generation_prompt=True, return_dict=False)
+        session.add(prompt, [1], sent, mask)
     turns = zip(session.requests, session.masks, strict=True)
     turns = [async_rollout_worker.TurnRecord(one.prompt_ids, one.sampled_ids, [-1.0], mask) for one, mask in turns]
     sequences, _ = async_rollout_worker._chain_to_sequences(turns, "", 0)

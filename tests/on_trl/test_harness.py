@@ -43,7 +43,7 @@ from wm_plugin.errors import UserError
 from wm_plugin.hosting.hooks import Hook
 from wm_plugin.tokens.spans import Ending, Origin
 from wm_plugin.trl import WorldModelAsyncGRPOTrainer, support
-from wm_plugin.trl.harness import WorldModelHarnessLoop, WorldModelHarnessMixin, _Session
+from wm_plugin.trl.harness import WorldModelHarnessLoop, WorldModelHarnessMixin, _Session, _session
 
 COEFF = 0.37
 Loop = openenv_harness._HarnessRolloutLoop
@@ -305,11 +305,14 @@ def test_an_answer_that_is_masked_whole_has_no_row_and_its_observations_are_coun
     loop, session = loop_of(url, tokenizer), _Session()
     task, said = {"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}
     messages = [task, said, {"role": "user", "content": "OBS[1.1]"}]
+    trace, turns = [], []
     for sent, mask in (([task], [1]), (messages, [0]), ([task, task], [1])):  # the second row is not trained on
-        prompt = tokenizer.apply_chat_template(sent, add_generation_prompt=True, return_dict=False)
-        session.add(prompt, [1], sent, mask)
-    turns = zip(session.requests, session.masks, strict=True)
-    turns = [async_rollout_worker.TurnRecord(one.prompt_ids, one.sampled_ids, [-1.0], mask) for one, mask in turns]
+        ids = tokenizer.apply_chat_template(sent, add_generation_prompt=True, return_dict=False)
+        tokens = {"prompt_token_ids": ids, "completion_token_ids": [1], "loss_mask": [0] * len(ids) + mask}
+        trace.append({"request": {"messages": sent}, **tokens})
+        turns.append(async_rollout_worker.TurnRecord(ids, [1], [-1.0], mask))
+    _session.set(session)
+    assert loop._wm_reward(SimpleNamespace(trace=trace, env_reward=0.5, timed_out=False)) == 0.5
     sequences, _ = async_rollout_worker._chain_to_sequences(turns, "", 0)
     loop._wm_note(session, sequences, 0)
     assert [one.wm_facts.origins for one in sequences] == [(), ()]

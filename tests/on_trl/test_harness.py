@@ -273,6 +273,8 @@ def test_an_agent_that_asks_nothing_has_no_reward_and_many_stop_the_run(url, tok
         openenv_harness.CaptureContractError, match="asked the policy nothing in 16 .* no policy for me"
     ):
         loop._run_session(prompt("silent"))
+    loop._run_session(prompt("plain"))
+    assert loop._factory.silent == 0
     with pytest.raises(UserError, match="command is a list of the program and its arguments"):
         sessions(url, command="my-agent")(sampling={"temperature": 1.0})
 

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from support.commands import DOCS, PAGES, README, ROOT, blocks
+from support.environments import new_world
 from support.openenv_servers import serving
 from support.patterns import trees
 from wm_plugin.lab import pipelines
@@ -142,6 +143,7 @@ def yaml_examples():
 @pytest.mark.parametrize("text", yaml_examples())
 def test_the_settings_in_yaml_are_read_and_fit_together(text, tmp_path, monkeypatch):
     values = yaml.safe_load(text)
+    new_world(tmp_path, monkeypatch)  # which a page names
     if "wm" in values:
         pytest.importorskip("verl")
         from wm_plugin.verl.config import read_config

@@ -2,13 +2,14 @@
 
 import pytest
 
-from support.environments import END, NAMES, SEED, TURNS, episodes, world
+from support.environments import END, NAMES, NEW, SEED, TURNS, episodes, new_world, world
 from support.episodes_on_trl import trainer_of
 from wm_plugin.worlds import mixture
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_an_environment_is_trained_in_for_two_steps_and_shows_what_it_shows_without_a_host(name):
+@pytest.mark.parametrize("name", [*NAMES, NEW])
+def test_an_environment_is_trained_in_for_two_steps_and_shows_what_it_shows_without_a_host(name, tmp_path, monkeypatch):
+    new_world(tmp_path, monkeypatch)
     found = episodes(name, "trl")
     rows = [dict(episode.row) for episode in found] * 2  # a batch has two prompts
     trainer = trainer_of(rows, found, world(name).environment, per_device_train_batch_size=4)

@@ -143,7 +143,7 @@ def _launch(
         ]
         denied = file(rules)
         reader, writer = os.pipe()
-        info = stack.enter_context(open(reader, "rb"))
+        stack.callback(os.close, reader)
         try:
             process = subprocess.Popen(
                 [*_base(program), *binds, *options, "--seccomp", str(denied), "--info-fd", str(writer), "--", *program],
@@ -156,7 +156,10 @@ def _launch(
             )
         finally:
             os.close(writer)
-        return Started(process, info.read())
+        info = b""
+        while b"}" not in info and (part := os.read(reader, 1 << 12)):  # a fork of the host may keep it open
+            info += part
+        return Started(process, info)
 
 
 _checked: dict[tuple[str, ...], str] = {}  # why a program cannot run here, "" if it can; checked once per process

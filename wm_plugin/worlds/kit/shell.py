@@ -30,18 +30,12 @@ from typing import NamedTuple, Self
 
 from wm_plugin.errors import UserError, shown
 from wm_plugin.runtime import sandbox
-from wm_plugin.worlds.kit.shell_box import (
-    BASH,
-    CLOCK,
-    HOME,
-    LIMITS,
-    Limits,
-    close_sandbox,
-    open_sandbox,
-    options_of,
-    starter,
-)
-from wm_plugin.worlds.kit.shell_files import Entry, entry_of, open_folder, parts_of, read_file, write_entry
+from wm_plugin.worlds.kit.shell_box import BASH, LIMITS, close_sandbox, open_sandbox, options_of, starter
+from wm_plugin.worlds.kit.shell_box import CLOCK as CLOCK
+from wm_plugin.worlds.kit.shell_box import HOME as HOME
+from wm_plugin.worlds.kit.shell_box import Limits as Limits
+from wm_plugin.worlds.kit.shell_files import Entry as Entry
+from wm_plugin.worlds.kit.shell_files import entry_of, open_folder, parts_of, read_file, write_entry
 
 MAX_COMMAND = 10_000  # characters; a line of them fits into a pipe
 # seconds: between looks at processes; for a shell that is interrupted; for a start

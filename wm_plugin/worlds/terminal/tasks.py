@@ -163,7 +163,7 @@ def modes(rng: random.Random) -> tuple[Files, Values]:
     folder, *names = _some(rng, "nouns", 7)
     runs = [True, False, *(rng.random() < 0.5 for _ in names[2:])]
     starts = ("#!/bin/sh\n", "#!/usr/bin/env bash\n"), ("# no script\n", "text\n#!/bin/sh\n")
-    files = {
+    files: Files = {
         f"{folder}/{name}": Entry(
             "file", rng.choice((0o600, 0o644, 0o755)), (rng.choice(starts[not run]) + "x\n").encode()
         )
@@ -533,8 +533,11 @@ def which_commit(rng: random.Random) -> tuple[Files, Values]:
         for place, subject in enumerate(subjects)
     ]
     return {f"{folder}/{file}": "the first line\n"}, {
-        "folder": folder, "file": file, "word": word,
-        "commits": " && ".join(commits), "subject": subjects[when],
+        "folder": folder,
+        "file": file,
+        "word": word,
+        "commits": " && ".join(commits),
+        "subject": subjects[when],
     }
 
 
@@ -544,6 +547,11 @@ def merge(rng: random.Random) -> tuple[Files, Values]:
     ours, theirs, body = _sentence(rng), _sentence(rng), _text(rng, 2)
     branches = _joined(sorted([branch, "main"]))
     return {f"{folder}/{file}.txt": body}, {
-        "folder": folder, "file": f"{file}.txt", "branch": branch, "ours": ours, "theirs": theirs,
-        "merged": f"{body}{ours}\n{theirs}", "merged_branches": branches,
+        "folder": folder,
+        "file": f"{file}.txt",
+        "branch": branch,
+        "ours": ours,
+        "theirs": theirs,
+        "merged": f"{body}{ours}\n{theirs}",
+        "merged_branches": branches,
     }

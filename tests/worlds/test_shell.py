@@ -16,7 +16,11 @@ from wm_plugin.worlds.kit.shell import HOME, MAX_COMMAND, Entry, Limits, LostErr
 
 pytestmark = [pytest.mark.system, needs_shell]
 QUICK = Limits(seconds=0.4)
-FILES = {"a.txt": "one\n", "d/run.sh": Entry("file", 0o755, b"#!/bin/sh\necho ran\n"), "to": Entry("link", 0o777, b"a.txt")}
+FILES = {
+    "a.txt": "one\n",
+    "d/run.sh": Entry("file", 0o755, b"#!/bin/sh\necho ran\n"),
+    "to": Entry("link", 0o777, b"a.txt"),
+}
 
 
 def test_state_persists_and_both_streams_come_in_order():
@@ -68,7 +72,11 @@ def test_what_is_open_or_waits_ends_with_its_command(command, said, code):
         ("x=$(sleep 9 | cat)", "time", False),
         ("yes", "output", False),
         ("bomb() { bomb | bomb & }; bomb; sleep 9", "processes", False),
-        ("head -c 700M /dev/zero | tail -c 600M | sort -S 500M | tail -c 1", None, False),  # memory or time: what comes first
+        (
+            "head -c 700M /dev/zero | tail -c 600M | sort -S 500M | tail -c 1",
+            None,
+            False,
+        ),  # memory or time: what comes first
         ("trap '' INT; while true; do true; done", "time", True),
         ("exit 3", "ended", True),
         ("kill -9 $$", "ended", True),

@@ -13,6 +13,7 @@ from wm_plugin.errors import UserError
 from wm_plugin.hosting.world import not_a_tool
 from wm_plugin.worlds.kit.counted import CountedEnvironment
 from wm_plugin.worlds.kit.protocol import Chooser, ToolCall
+from wm_plugin.worlds.kit.rows import SPLITS as SPLITS
 from wm_plugin.worlds.kit.rows import Rows, check_level, draws, row_number, rows_of, split_of, turn_limit, world_seed
 from wm_plugin.worlds.kit.shell import Entry, LostError, Result, Shell, check
 from wm_plugin.worlds.specs import SPECS, described_as
@@ -36,10 +37,12 @@ _NEW_SHELL = "; a new shell has the files and the folder, but no variables, func
 class TerminalEnvironment(CountedEnvironment):
     """One episode: at most `max_turns` commands; reward 1 if all hidden checks hold in the end.
 
-    A call is effective when it ends with 0 and shows something new; it is invalid if bash cannot read it or finds no program.
+    A call is effective when it ends with 0 and shows something new; it is invalid if what it prints begins with a complaint of
+    bash: it cannot read the command, or finds no such program.
     """
 
     observer = "tool"
+    refusals = ("Invalid: ", "bash: ")
     _lost = 0
 
     def __init__(self) -> None:
@@ -85,7 +88,7 @@ class TerminalEnvironment(CountedEnvironment):
         except LostError as error:
             self._lose()
             return self._closing(self._observe(f"The shell was lost ({error})."))
-        self._invalid += ran.code == 127 or (ran.code == 2 and ran.output.startswith("bash: "))
+        self._invalid += ran.output.startswith(self.refusals)
         self._note(ran.code == 0 and ran.failure is None, command, ran.output)
         return self._closing(self._observe(written(ran)))
 

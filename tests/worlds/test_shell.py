@@ -26,8 +26,8 @@ FILES = {
 
 def test_state_persists_and_both_streams_come_in_order():
     with Shell(FILES) as shell:
-        assert shell.run("x=5; f() { echo f $x; }; cd d; echo out; echo err >&2; (exit 7)") == ("out\nerr\n", 7)
-        assert shell.run("f; pwd; ./run.sh; exec 3>log") == (f"f 5\n{HOME}/d\nran\n", 0)
+        assert shell.run("x=5; f() { echo f $x; }; cd d; echo out; echo err >&2; (exit 7)")[:2] == ("out\nerr\n", 7)
+        assert shell.run("f; pwd; ./run.sh; exec 3>log")[:2] == (f"f 5\n{HOME}/d\nran\n", 0)
         assert shell.run("echo logged >&3; cat log; alias hi='echo hello'").output == "logged\n"
         assert shell.run("echo 'two\nlines' \"$'\\\\\" '\x01é'").output == "two\nlines $'\\ \x01é\n"
         assert shell.run("hi").output == "hello\n"
@@ -38,7 +38,7 @@ def test_state_persists_and_both_streams_come_in_order():
         ]
         fixed = "date; id -un; hostname; echo $RANDOM; git init -q r; cd r; git commit -q --allow-empty -m m; git log --oneline"
         assert shell.run(fixed).output == "Wed Jan 15 09:30:00 UTC 2025\nuser\nbox\n16807\n9d5d3b6 m\n"
-        assert shell.run("bash -c 'echo a; kill -9 $$'") == ("a\n", 137)  # nothing of a terminal
+        assert shell.run("bash -c 'echo a; kill -9 $$'")[:2] == ("a\n", 137)  # nothing of a terminal
 
 
 def test_what_is_open_or_waits_ends_with_its_command():

@@ -42,7 +42,7 @@ def test_a_reference_passes_and_nothing_done_or_a_wrong_one_fails(names, seeds):
 
 def test_an_episode():
     environment = TerminalEnvironment()
-    assert environment.reset(task="too_large+which_commit", task_seed=5, max_turns=9) == "The shell is open."
+    assert environment.reset(task="too_large+which_commit", task_seed=5, max_turns=10) == "The shell is open."
     assert environment.world_context().startswith("755 one/\n755 one/candle/\n644 one/candle/drawer.dat\nx")
     task = environment._task
     for command in task.solution:
@@ -56,7 +56,7 @@ def test_an_episode():
     )
     assert environment.run("") == "Invalid: command is empty."
     assert environment.run(None) == "Invalid: command must be text.\nThe episode is over."
-    figures = {"actions": 9, "effective": 5, "invalid": 3, "lost": 0}
+    figures = {"actions": 10, "effective": 6, "invalid": 3, "lost": 0}
     assert {name: environment.metrics[name] for name in figures} == figures
     assert environment._shell is None
     assert environment.success
@@ -152,4 +152,4 @@ def test_a_verifier_that_refuses_what_is_irreversible():
     assert TerminalEnvironment.irreversible == ("run",)
     assert "exit code 0" in environment.run(command="ls")
     assert "exit code" not in environment.run(command="rm -r *")
-    assert environment.metrics["refused"] == 1
+    assert environment.metrics["verify/refused"] == 1

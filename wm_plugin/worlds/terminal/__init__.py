@@ -88,8 +88,9 @@ class TerminalEnvironment(CountedEnvironment):
         except LostError as error:
             self._lose()
             return self._closing(self._observe(f"The shell was lost ({error})."))
-        self._invalid += ran.output.startswith(self.refusals)
-        self._note(ran.code == 0 and ran.failure is None, command, ran.output)
+        invalid = ran.output.startswith(self.refusals)
+        self._invalid += invalid
+        self._note(ran.code == 0 and not invalid, command, ran.output)
         return self._closing(self._observe(written(ran)))
 
     def get_reward(self) -> float:

@@ -112,7 +112,7 @@ class Shell:
         if "<<" in command:  # of an open here-document bash only warns
             checked = self._run(f"{BASH} -nc {_quoted(command)}")
             if "delimited by end-of-file" in checked.output:
-                return Result(checked.output.replace("warning: ", ""), 2)
+                return Result(checked.output.replace("warning: ", "").replace(BASH, "bash"), 2)
         return self._run(command)
 
     def read(self, path: str) -> bytes | None:

@@ -108,7 +108,10 @@ class WorldModelLoopMixin(_Host):
             kwargs["raw_prompt"] = await self._begin(self._wm_port, kwargs, strength)
         output = await super().run(sampling_params, **kwargs)
         if self._wm_dumped:
-            output.extra_fields[PROMPT] = dumps.shown(kwargs["raw_prompt"], self._wm_shown)
+            form = self.tokenizer, self.apply_chat_template_kwargs, REMINDER if self._takes_tags() else None
+            output.extra_fields[PROMPT] = await asyncio.to_thread(
+                dumps.shown, kwargs["raw_prompt"], self._wm_shown, *form
+            )
         output.extra_fields[RESULTS] = [len(self._wm_calls), self._wm_cut]
         try:
             declared = self._declared_tools()

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from wm_plugin.cli.numbers import bounds
 from wm_plugin.cli.support import progress, search_here
 from wm_plugin.data import parallel
-from wm_plugin.data.host_dumps import FILE
+from wm_plugin.data.host_dumps import FILE, warnings
 from wm_plugin.data.readers import read_rows
 from wm_plugin.data.write import path_of_rejects, write
 from wm_plugin.errors import UserError
@@ -31,7 +31,7 @@ def convert(
     Every row is read or rejected; rejected rows go to a file of their own, with the reason.
 
     As JSON: `trajectories`, `turns`, `transitions`, `observations` by kind, `rejected`, `rejected_by_reason`, and their file
-    `rejects`.
+    `rejects`; `without_schemas` counts trajectories with calls and no tool schemas.
 
     Args:
         sources: Files, or folders of files.
@@ -39,7 +39,8 @@ def convert(
         format: The format of the sources, if their beginnings do not show it.
         environment: The world that a host's rollouts come from, by name or as package.module:Class: it says whose answers they
             are, and which tools the agent had (repeatable).
-        tools: A tool that the agent had, as package.module:function, for rows without tool schemas (repeatable).
+        tools: Tools that the agent had, for rows without tool schemas: functions and classes as package.module:name, or worlds
+            by name; several as A,B (repeatable).
         rejects: Where rejected rows go (default: X.rejects.jsonl beside X).
         strict: Stop at the first row that would be rejected.
         workers: Processes; what they write is the same.
@@ -70,6 +71,8 @@ def convert(
         result["notes"] = [
             "nothing follows an action; --format names the format, if the model is the world in these rows"
         ]
+    elif notes := warnings(counts.without_schemas):
+        result["notes"] = notes
     return result
 
 

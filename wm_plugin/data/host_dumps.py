@@ -29,7 +29,8 @@ FILE = "wm_dump.json"
 EVERY = "*"
 COLUMN = "wm_tools"  # of a dump: the name of what a row's prompt showed
 RENDERED = "wm_rendered"  # of a trajectory's metadata, and of a row: how its run wrote it, as `Shown.rendered`
-PROMPT = "prompt"  # of verl's dumps by our trainer: the messages of a row's prompt
+# Of verl's dumps by our trainer: the messages of a row's prompt, and those after it.
+PROMPT, COMPLETION = "prompt", "completion"
 FORMATS = ("trl", "verl")  # of hosts' dumps
 LARGEST = 1 << 24  # bytes of the file
 WARNING = (

@@ -1,6 +1,7 @@
-"""What verl's dumps of rollouts lack: the prompt's messages, as a column, and the tools that it shows, in a file beside them.
+"""What verl's dumps of rollouts lack: the messages, as columns, and the tools that prompts show, in a file beside them.
 
-verl writes decoded texts without special tokens. In these a prompt cannot be taken apart, and made again, exactly.
+verl writes decoded texts without special tokens. In these a prompt cannot be taken apart, and made again, exactly, and the
+answers of most templates cannot be told from what they answer.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,11 +9,12 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from wm_plugin.data.host_dumps import COLUMN, EVERY, PROMPT, Shown, Writer
+from wm_plugin.data.host_dumps import COLUMN, COMPLETION, EVERY, PROMPT, Shown, Writer
 from wm_plugin.tokens.chat import Chat
 
 FOLDERS = ("rollout_data_dir", "validation_data_dir")
-Prompt = tuple[list[dict[str, Any]], dict[str, Any]]  # a prompt's messages, and the fields of `Shown`
+Messages = list[dict[str, Any]]
+Kept = tuple[Messages, Messages, dict[str, Any]]  # the prompt's messages, those after it, and the fields of `Shown`
 
 
 def folders(config: Any) -> list[str]:
@@ -22,26 +24,27 @@ def folders(config: Any) -> list[str]:
 
 
 def shown(
-    messages: Iterable[Mapping[str, Any]],
+    prompt: Iterable[Mapping[str, Any]],
+    completion: Iterable[Mapping[str, Any]],
     schemas: Sequence[Any] | None,
     tokenizer: Any,
     kwargs: Mapping[str, Any],
     reminder: str | None,
-) -> Prompt | None:
-    """Return a rollout's prompt for its dump; None for contents that are no text. The last three are those of `Chat`."""
-    plain = [dict(message) for message in messages]
-    if not all(isinstance(one.get("content"), str) for one in plain):
+) -> Kept | None:
+    """Return what a rollout's dump lacks; None for contents that are no text. The last three are those of `Chat`."""
+    before, after = ([dict(message) for message in messages] for messages in (prompt, completion))
+    if not all(isinstance(one.get("content"), str) for one in (*before, *after)):
         return None
     tools, kwargs = list(schemas or ()), OmegaConf.to_container(OmegaConf.create(dict(kwargs or {})), resolve=True)
     fingerprint = Chat(tokenizer, None, kwargs, reminder).fingerprint(tools)
-    return plain, {"tools": tools, "chat_template_kwargs": kwargs, "fingerprint": fingerprint}
+    return before, after, {"tools": tools, "chat_template_kwargs": kwargs, "fingerprint": fingerprint}
 
 
 class Prompts:
     """The prompts of rollouts by their key, from the agent loop to the dump."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, Prompt] = {}
+        self._kept: dict[str, Kept] = {}
         self._writers: dict[str, Writer] = {}  # of each folder
 
     def keep(self, key: str, prompt: Any) -> None:
@@ -56,5 +59,6 @@ class Prompts:
         if not known or len(known) < len(prompts):
             return {}
         writer = self._writers.setdefault(folder, Writer(folder))
-        names = writer.declare((EVERY, Shown.model_validate(fields)) for _, fields in known)
-        return {PROMPT: [messages for messages, _ in known], COLUMN: names}
+        names = writer.declare((EVERY, Shown.model_validate(fields)) for *_, fields in known)
+        before, after, _ = zip(*known, strict=True)
+        return {PROMPT: list(before), COMPLETION: list(after), COLUMN: names}

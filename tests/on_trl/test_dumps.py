@@ -21,7 +21,8 @@ from wm_plugin.objectives import EchoConfig
 from wm_plugin.trl import WorldModelGRPOTrainer
 
 Rollout = dict[str, list[int]]
-GO = [{"prompt": [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "go"}]}] * 4
+SAID = ("system", "Be kind."), ("user", "go"), ("user", "on")
+GO = [{"prompt": [{"role": role, "content": text} for role, text in SAID]}] * 4
 
 
 class Keeps:

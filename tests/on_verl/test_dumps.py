@@ -11,7 +11,7 @@ from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 from support.agent_loop import call, config, episode, make_tokenizer
 from support.tiny import qwen2
 from wm_plugin.cli.main import main
-from wm_plugin.data.chat import chat
+from wm_plugin.data.chat import conversation
 from wm_plugin.data.host_dumps import EVERY, FILE, RENDERED
 from wm_plugin.data.readers import read
 from wm_plugin.lab.evaluation.inspect import Inspector, Inspectors
@@ -23,7 +23,11 @@ from wm_plugin.verl import dumps
 from wm_plugin.verl.names import ORIGINS, PROMPT
 
 IDS = ("prompt_ids", "response_ids")
-ROWS = [{"role": "system", "content": "Be kind.\nuser\nno"}, {"role": "user", "content": "Go."}]
+ROWS = [
+    {"role": "system", "content": "Be kind.\nuser\nno"},
+    {"role": "user", "content": "Go."},
+    {"role": "user", "content": ""},
+]
 
 
 class Doors:
@@ -85,9 +89,9 @@ def test_the_prompts_of_a_dump_are_those_of_its_training(tmp_path, capsys):
         found = list(read(folder / f"{step}.jsonl"))
         assert [len(one.context.action_space) for one in found] == [2, 1, 1][-len(own) :]
         for trajectory, row in zip(found, own, strict=True):
-            messages, tools = chat(trajectory.context, trajectory.turns), trajectory.context.action_space
+            messages, tools = conversation(trajectory), trajectory.context.action_space
             inspector = inspectors.of(trajectory.metadata[RENDERED], tools)
-            assert inspector.messages(messages[:2], messages[2:], tools).ids == [*row.prompt_ids, *row.response_ids]
+            assert inspector.messages(messages[:3], messages[3:], tools).ids == [*row.prompt_ids, *row.response_ids]
         found = [inspect_row(inspectors, row).ids for _, row in read_rows(folder / f"{step}.jsonl")]  # as wm masks does
         assert found == [[*row.prompt_ids, *row.response_ids] for row in own]
     assert inspectors.differ == 0

@@ -12,7 +12,7 @@ pytest.importorskip("verl")
 import torch
 
 from support.run_on_verl import check_rollouts_are_on_policy, run_recipe, walking_policy
-from wm_plugin.data.chat import chat
+from wm_plugin.data.chat import conversation
 from wm_plugin.data.host_dumps import RENDERED
 from wm_plugin.data.readers import read
 from wm_plugin.lab.evaluation.inspect import Inspector, Inspectors
@@ -69,7 +69,7 @@ def test_dumps_are_rendered_as_in_training(refilled_gspo, folder):
         for one in found:
             tools = list(one.context.action_space)
             assert [tool["function"]["name"] for tool in tools] == ["move"]
-            messages, row = chat(one.context, one.turns), rows[one.source.row]
+            messages, row = conversation(one), rows[one.source.row]
             first = len(row["prompt"])
             ids = inspectors.of(one.metadata[RENDERED], tools).messages(messages[:first], messages[first:], tools).ids
             assert tokenizer.decode(ids, skip_special_tokens=True) == row["input"] + row["output"]

@@ -19,7 +19,8 @@ from wm_plugin.untrusted import encodable, loads
 
 _MAX_ROLES = 20  # in a message
 _TOOL = "wmTool7Zk3Vx9Lp2"  # letters and digits, which no template changes
-_TEXT = "Zażółć\n  the 2nd gęślą:\t日本語"  # tokenizers differ on it
+# Tokenizers differ on it: each character after a space and after a letter, numbers, runs of white space, other scripts.
+_TEXT = "".join(f" {one} a{one}" for one in map(chr, range(33, 127))) + " 12345 don't\n\n  x\t\ty\r\nZażółć 日本語 🚪🏽"
 
 
 class Chat:

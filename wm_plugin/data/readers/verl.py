@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from wm_plugin.data import files
+from wm_plugin.data.chat import prompt_to_keep
 from wm_plugin.data.errors import RowError
 from wm_plugin.data.host_dumps import COMPLETION, PROMPT, marked
 from wm_plugin.data.messages import Conversation, text_of
@@ -61,6 +62,7 @@ def convert(record: Any, source: Source) -> Iterator[Fields]:
             "initial_state": conversation.initial_state,
             "action_space": chatml.tools_of(conversation.task),
         }
+    kept = prompt_to_keep(record[PROMPT], context) if record.get(PROMPT) else {}
     reward = number_of(record.get("score"))
     identity = record.get("request_id")
     yield {
@@ -69,7 +71,7 @@ def convert(record: Any, source: Source) -> Iterator[Fields]:
         "task_id": task_of(record["input"]),
         "reward": reward,
         "source": vars(source) if identity is None else {**vars(source), "id": text_of(identity)},
-        "metadata": rest_of(record, "input", "output", "request_id", PROMPT, COMPLETION, score=reward),
+        "metadata": {**rest_of(record, "input", "output", "request_id", PROMPT, COMPLETION, score=reward), **kept},
     }
 
 

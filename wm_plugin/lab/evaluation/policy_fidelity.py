@@ -17,7 +17,7 @@ import torch
 
 from wm_plugin.client.answers import Answer, Answers, Conversation
 from wm_plugin.client.predict import LocalPredictor
-from wm_plugin.data.chat import chat
+from wm_plugin.data.chat import conversation
 from wm_plugin.data.host_dumps import RENDERED
 from wm_plugin.data.render import write_action
 from wm_plugin.data.schema import Trajectory
@@ -120,7 +120,7 @@ def episodes(
 
 
 def _cases(trajectory: Trajectory, inspectors: Inspectors, tokenizer: Any, left_out: Counter[str]) -> list[Case]:
-    messages = chat(trajectory.context, trajectory.turns)
+    messages = conversation(trajectory)
     first = next((place for place, one in enumerate(messages) if one["role"] == "assistant"), len(messages))
     prompt, completion = messages[:first], messages[first:]
     turns = [(n, turn) for n, turn in enumerate(with_success(trajectory).turns) if turn.actor == "agent"]

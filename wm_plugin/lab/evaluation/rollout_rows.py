@@ -124,7 +124,7 @@ def _from_trajectory(row: Any, where: str) -> Any:
         return row
     from pydantic import ValidationError
 
-    from wm_plugin.data.chat import chat
+    from wm_plugin.data.chat import conversation
     from wm_plugin.data.readers import own
     from wm_plugin.data.schema import Source, Trajectory, misfit
     from wm_plugin.worlds.agents.rollout import HOSTS
@@ -136,7 +136,7 @@ def _from_trajectory(row: Any, where: str) -> Any:
         raise UserError(f"{where}: no trajectory: {error}") from None
     except ValidationError as error:
         raise UserError(f"{where}: no trajectory: {misfit(error)}") from None
-    messages = chat(trajectory.context, trajectory.turns)
+    messages = conversation(trajectory)
     for message in messages:
         for call in message.get("tool_calls", ()):  # chat templates want the mapping, not its text
             call["function"]["arguments"] = arguments_of(call["function"]["arguments"])

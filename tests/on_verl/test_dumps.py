@@ -6,6 +6,8 @@ import re
 from functools import partial
 
 import pytest
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
 from support.agent_loop import call, config, episode, make_tokenizer
@@ -99,7 +101,10 @@ def test_the_prompts_of_a_dump_are_those_of_its_training(tmp_path, capsys):
     # of rollouts that came before a restart nothing is known
     assert kept.columns(["0"], str(folder)) == {}
     # the figures of a policy are those of the tokens that were trained
-    model = qwen2(len(tokenizer), tokenizer.eos_token_id, tokenizer.pad_token_id, initializer_range=0.1)
+    torch.manual_seed(0)
+    ends = {"eos_token_id": tokenizer.eos_token_id, "bos_token_id": None}
+    size = {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 1024, "initializer_range": 0.2}
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=len(tokenizer), **size, **ends)).eval()
     model.save_pretrained(tmp_path / "policy")
     tokenizer.save_pretrained(tmp_path / "policy")
     ids = [[*row.prompt_ids, *row.response_ids] for row in rows]
@@ -118,7 +123,11 @@ def test_the_prompts_of_a_dump_are_those_of_its_training(tmp_path, capsys):
         return nll, found["without_schemas"], found["other_tokens"]
 
     assert asked() == (pytest.approx(truth, rel=1e-4), 0, 0)
+    # beside a Qwen2 the same files are read as its tokenizer, which cuts numbers otherwise
+    qwen2(len(tokenizer), tokenizer.eos_token_id, tokenizer.pad_token_id).save_pretrained(tmp_path / "policy")
+    assert asked()[1:] == (0, 3)
+    model.save_pretrained(tmp_path / "policy")
     (folder / FILE).unlink()
     without, lacking, _ = asked()
     assert lacking == 3
-    assert abs(without - truth) > 1e-3
+    assert abs(without - truth) > 1e-2

@@ -36,7 +36,7 @@ _STEPS = {
     "masks": "",
     "train": "",
     "data": "convert inspect filter expand easy build",
-    "env": "list check play rollout",
+    "env": "list new check play rollout",
     "eval": "one-step consistency lookahead",
     "report": "",
     "demo": "",

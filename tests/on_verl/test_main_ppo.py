@@ -103,6 +103,22 @@ def test_evaluations_on_other_worlds(folder):
     assert all("echo/refill/prompts" in step for step in run.steps)
 
 
+@pytest.mark.nightly
+def test_the_grid_and_the_terminal(folder):
+    """Like the grid and Forth, above, which is the same path through verl."""
+    if not all(map(shutil.which, ("bwrap", "git", "make"))):
+        pytest.skip("needs bubblewrap, git and make")
+    tiny = folder / "runs" / "tiny_verl"
+    if not tiny.exists():
+        tiny.symlink_to("tiny_random")
+    run = run_recipe("echo_terminal_grpo_tiny", folder)
+    assert run.code == 0, run.output[-5000:]
+    assert run.series("echo/coeff") == [0.05, 0.05]
+    assert all(step["echo/tokens"] > 0 for step in run.steps)
+    for world in ("grid", "terminal"):
+        assert [name for name in run.steps[-1] if name.startswith(("val-core/", "val-aux/")) and f"/{world}/" in name]
+
+
 def check_critic_updates(run, checkpoint, steps):
     updates = {}
     for model in ("actor", "critic"):

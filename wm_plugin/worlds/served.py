@@ -7,8 +7,9 @@ import gc
 import inspect
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Literal
 
 from wm_plugin.data.schema import Action, Call
@@ -23,6 +24,7 @@ from wm_plugin.worlds.worlds import World
 
 OPTIONS = ("seed", "level", "split", "held_out", "row")  # of a reset
 _MOST_CHARACTERS = 2000  # of an error
+_KEPT = 1024  # rows: all episodes of a group begin with the same one
 
 
 @dataclass
@@ -43,6 +45,9 @@ class Source:
     split: str | None = None
     held_out: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self._rows = lru_cache(_KEPT)(self.world.rows)
 
     def row(self, options: Mapping[str, Any]) -> tuple[dict[str, Any], int | None]:
         """Return the row that a reset asks for, and the seed that it is made with; None for a row of the client's.
@@ -68,9 +73,10 @@ class Source:
         split, held_out = given.get("split"), given.get("held_out", False)
         if not {"split", "held_out"} & given.keys():
             split, held_out = self.split, self.held_out
-        if not isinstance(held_out, bool):
-            raise UserError(f"held_out is {shown(held_out)}; write true or false")
-        return self.world.rows(1, seed, held_out, given.get("level", self.level), split)[0], seed
+        level = given.get("level", self.level)
+        if not (isinstance(held_out, bool) and all(one is None or isinstance(one, str) for one in (level, split))):
+            raise UserError("reset: held_out is true or false, level and split are texts")
+        return self._rows(1, seed, held_out, level, split)[0], seed
 
 
 @dataclass(frozen=True)
@@ -105,6 +111,7 @@ class Session:
         self.about: dict[str, Any] = {}
         self.steps = 0
         self._port: EpisodePort | None = None
+        self._tools: dict[str, Callable[..., Any]] = {}
         self._clear()
 
     def _clear(self) -> None:
@@ -125,6 +132,7 @@ class Session:
             try:
                 if self._port is None:
                     self._port = EpisodePort(self._source.environment())
+                    self._tools = tool_methods(self._port.environment)
                 first = _awaited(self._port.begin(columns, prompt=row.get("prompt")))
             except Exception as error:
                 self._drop()
@@ -152,11 +160,12 @@ class Session:
             waiting = port.is_waiting
             text, error = self._run(port, tool, dict(arguments))
             self._unanswered += waiting and error is not None
-            return Told(text, error, self._over, self._settle())
+            reward = self._settle()
+            return Told(text, error, self._over, reward)
 
     def _run(self, port: EpisodePort, tool: str, arguments: dict[str, Any]) -> tuple[str | None, Any]:
         """The observation, or what went wrong. The texts are those of a host, as `agents.rollout` records them."""
-        tools = tool_methods(port.environment)
+        tools = self._tools
         try:
             if port.is_turn_aware:
                 port.turn(Action(calls=(Call(name=tool, arguments=arguments),)), self._results)
@@ -206,7 +215,7 @@ class Session:
             self._drop()
 
     def _drop(self) -> None:
-        port, self._port = self._port, None
+        port, self._port, self._tools = self._port, None, {}
         if port is None:
             return
         try:

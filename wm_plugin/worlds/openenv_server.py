@@ -9,6 +9,7 @@ import asyncio
 import socket
 import threading
 from contextvars import ContextVar
+from functools import partial
 from typing import Any
 
 from wm_plugin.errors import MissingExtraError, UserError
@@ -50,8 +51,10 @@ def application(source: Source, *, sessions: int, idle: float) -> Any:
     except ModuleNotFoundError:
         raise MissingExtraError("wm env serve", "openenv", "openenv") from None
 
-    schemas = [tool_schema(getattr(source.environment, name))["function"] for name in tool_names(source.environment)]
-    tools = [Tool(name=one["name"], description=one["description"], input_schema=one["parameters"]) for one in schemas]
+    tools = [
+        Tool(name=one["name"], description=one["description"], input_schema=one["parameters"])
+        for one in map(partial(_schema, source.environment), tool_names(source.environment))
+    ]
 
     class Start(Observation):  # type: ignore[misc]
         """What a reset returns: the row's prompt, messages or a text, and what is observed first, which hosts append to it."""
@@ -119,6 +122,16 @@ def application(source: Source, *, sessions: int, idle: float) -> Any:
     server.register_routes(app)
     app.add_exception_handler(UserError, lambda _, error: JSONResponse({"detail": str(error)}, status_code=400))
     return _Bounded(app)
+
+
+def _schema(environment: type, tool: str) -> dict[str, Any]:
+    try:
+        schema: dict[str, Any] = tool_schema(getattr(environment, tool))["function"]
+        return schema
+    except UserError:
+        raise
+    except Exception as error:  # of the docstring, or of the types
+        raise UserError(f"{environment.__name__}.{tool}: {error}") from None
 
 
 class _Bounded:

@@ -65,8 +65,7 @@ def by_generic(url, calls):
     """An episode by OpenEnv's client of any environment: the prompt with what is observed first, observations, rewards."""
     with generic(url) as client:
         found = client.reset(seed=SEED)
-        first = "".join(one["content"] for one in found.observation["prompt"]) + found.observation["text"]
-        seen, rewards = [], [found.reward]
+        first, seen, rewards = found.observation["text"], [], [found.reward]
         for call in calls:
             found = client.step(as_step(call))
             seen.append(as_host(found.observation))
@@ -85,8 +84,7 @@ def by_mcp(url, calls):
     with MCPToolClient(base_url=url) as client:
         sync = client.sync()
         assert {one.name for one in sync.list_tools()} == set(load("shop").spec.tools)
-        started = client.reset(seed=SEED).observation
-        first, seen, rewards = "".join(one["content"] for one in started.prompt) + started.text, [], []
+        first, seen, rewards = client.reset(seed=SEED).observation.text, [], []
         for tool, arguments in calls:
             found = client.step(CallToolAction(tool_name=tool, arguments=arguments))
             told = found.observation
@@ -131,15 +129,22 @@ def toys():
 
 
 CLIENT = """
-import sys, time
-from openenv.core import GenericEnvClient
-from openenv.core.mcp_client import MCPToolClient
-clients = [cls(base_url=sys.argv[1]) for cls in (GenericEnvClient, MCPToolClient) for _ in range(3)]
-for client in clients:
-    client.sync().connect()
-    client.reset(row={})
-print("ready", flush=True)
-time.sleep(100)
+import json, sys, time
+from contextlib import ExitStack
+from urllib.request import Request, urlopen
+from websockets.sync.client import connect
+url, create = sys.argv[1], {"jsonrpc": "2.0", "id": 1, "method": "openenv/session/create"}
+with ExitStack() as stack:
+    for number in range(6):
+        query = ""
+        if number % 2:  # as OpenEnv's client of tools does
+            answer = json.load(urlopen(Request(url + "/mcp", json.dumps(create).encode())))
+            query = "?session_id=" + answer["result"]["session_id"]
+        held = stack.enter_context(connect(url.replace("http", "ws") + "/ws" + query))
+        held.send('{"type": "reset", "data": {"row": {}}}')
+        held.recv()
+    print("ready", flush=True)
+    time.sleep(100)
 """
 
 
@@ -228,15 +233,12 @@ def test_hostile_clients_cost_themselves_a_session_at_most(toys):
         frames.append(text[:place] + draw.choice(["", text[place] * 2, '"', "}"]) + text[place + 1 :])
     with generic(url) as bystander:
         bystander.reset(row={"count": 5})
-        kinds, held = [], None
-        for one in frames:
-            held = held or connect(url.replace("http", "ws") + "/ws", max_size=None)
-            try:
-                held.send(one)
-                kinds.append(json.loads(held.recv(timeout=20))["type"])
-            except ConnectionClosed:
-                held = None
-        held.close()
+        kinds = []
+        while frames:
+            with suppress(ConnectionClosed), connect(f"{url.replace('http', 'ws')}/ws", max_size=None) as held:
+                while frames:
+                    held.send(frames.pop())
+                    kinds.append(json.loads(held.recv(timeout=20))["type"])
         assert kinds.count("error") > 100
         assert {*kinds} <= {"error", "observation", "mcp", "state"}
         bodies = [b"x" * (LARGEST + 1), b"{", b"[]", {"seed": -1}, {"action": {}}, {"row": 1}, {"x": "y" * 10_000}]

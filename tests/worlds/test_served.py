@@ -13,7 +13,7 @@ from support.served import CONTROL, Counter, hard_calls
 from wm_plugin.data.schema import Action, Call
 from wm_plugin.errors import UserError
 from wm_plugin.hosting.config import RunConfig
-from wm_plugin.worlds.served import Session, Source
+from wm_plugin.worlds.served import Session, Source, Told
 from wm_plugin.worlds.worlds import load
 
 
@@ -23,8 +23,8 @@ def source(name, *, seed=0, **fields):
 
 def episode(session, seed, calls):
     """What a client observes of the calls, as TRL would show it, and what it is paid for each step."""
-    prompt, first, over, paid = session.reset({"seed": seed})
-    seen, rewards = [], [paid]
+    context, told = session.reset({"seed": seed})
+    seen, rewards, over = [], [told.reward], told.over
     for name, arguments in calls:
         if over:
             break
@@ -32,7 +32,7 @@ def episode(session, seed, calls):
         seen.append(told.text if told.error is None else str({"error": told.error[1]}))
         rewards.append(told.reward)
         over = told.over
-    return prompt, first, seen, rewards, over
+    return context.initial_state, seen, rewards, over
 
 
 @pytest.mark.host  # schemas of tools
@@ -52,8 +52,8 @@ def test_an_episode_is_that_of_a_host(dressed):
         local = rollout.replay(served.environment(), row, actions)
         session = Session(served)
         for _ in range(2):  # a session plays one episode after another
-            prompt, first, seen, rewards, over = episode(session, 4, calls)
-            assert "".join(message["content"] for message in prompt) + first == local.context.initial_state
+            first, seen, rewards, over = episode(session, 4, calls)
+            assert first == local.context.initial_state
             assert seen == [one.text for turn in local.turns for one in turn.observations]
             assert over
             assert (rewards[:-1], rewards[-1]) == ([0.0] * (len(rewards) - 1), local.reward)
@@ -72,13 +72,14 @@ def test_an_episode_is_that_of_a_host(dressed):
 def test_a_reset_chooses_a_row():
     served = source("maze", seed=7)
     world, one, other = served.world, Session(served), Session(served)
-    starts = [session.reset({})[1] for session in (one, other, one)]  # those of no seed take turns
+    starts = [session.reset({})[1].text for session in (one, other, one)]  # those of no seed take turns
     assert starts == [world.make().reset(**world.rows(1, seed=seed)[0]) for seed in (7, 8, 9)]
     assert one.about["seed"] == 9
     hard = world.rows(1, seed=2, level="hard-1", held_out=True)[0]
-    assert one.reset({"seed": 2, "level": "hard-1", "held_out": True})[1] == world.make().reset(**hard)
-    prompt, first, *_ = one.reset({"row": {**hard, "prompt": "Go. \ud800"}})
-    assert (prompt, first) == ("Go. ?", world.make().reset(**hard))
+    assert one.reset({"seed": 2, "level": "hard-1", "held_out": True})[1].text == world.make().reset(**hard)
+    told = [{"role": role, "content": text} for role, text in (("system", "Be brief."), ("user", "Go. \ud800"))]
+    context, _ = one.reset({"row": {**hard, "prompt": told}})
+    assert (context.task, context.initial_state) == ("Be brief.", f"Go. ?{world.make().reset(**hard)}")
     for options, says in [
         ({"sed": 1}, "reset has no option 'sed'; did you mean 'seed'?"),
         ({"seed": -1}, "seed is -1; write a whole number >= 0"),
@@ -95,21 +96,21 @@ def test_a_reset_chooses_a_row():
         assert str(error.value).startswith(says)
         with pytest.raises(UserError, match="^there is no episode; reset begins one$"):
             one.call("move", {"direction": "U"})
-    assert one.reset({"seed": 7})[1] == starts[0]
+    assert one.reset({"seed": 7})[1].text == starts[0]
 
 
-def test_a_world_that_fails_costs_an_episode_and_one_without_an_end_is_paid_by_the_step():
+def test_a_world_that_fails_costs_an_episode_and_one_without_an_end_is_gives_its_reward_so_far():
     served = Source(load("support.served:Counter"), Counter)
     session = Session(served)
-    assert session.reset({"row": {"seed": 2}})[1:] == ("At 2.", False, 2.0)
+    assert session.reset({"row": {"seed": 2}})[1] == Told("At 2.", None, False, 2.0)
     told = [session.call("add", {"number": number}) for number in (3, 13, 4)]
-    assert [one.reward for one in told] == [3.0, 0.0, 4.0]  # the sum is the world's own reward
+    assert [one.reward for one in told] == [5.0, 5.0, 9.0]  # so far
     assert (told[0].text, told[2].text) == ("5 ?", "9 ?")
     assert told[1].error == ("execution_error", ("unlucky ?" * 1000)[:2000])
     assert session.call("add", {"numbers": 1}).error[0] == "invalid_args"
     with pytest.raises(UserError, match=r"^the world failed \(RuntimeError: no such floor\)$"):
         session.reset({"row": {"seed": 13}})
-    assert session.reset({"row": {"seed": 1}})[1:] == ("At 1.", False, 1.0)
+    assert session.reset({"row": {"seed": 1}})[1] == Told("At 1.", None, False, 1.0)
 
 
 def test_calls_at_once_are_run_one_after_another():
@@ -121,7 +122,7 @@ def test_calls_at_once_are_run_one_after_another():
     for thread in threads:
         thread.join()
     told = session.call("add", {"number": 0})
-    assert (told.text, told.reward, session.steps) == ("16 ?", 0.0, 17)
+    assert (told.text, told.reward, session.steps) == ("16 ?", 16.0, 17)
 
 
 class InACycle(ToyEnvironment):

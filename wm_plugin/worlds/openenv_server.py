@@ -57,10 +57,10 @@ def application(source: Source, *, sessions: int, idle: float) -> Any:
     ]
 
     class Start(Observation):  # type: ignore[misc]
-        """What a reset returns: the row's prompt, messages or a text, and what is observed first, which hosts append to it."""
+        """What a reset returns: the task and, at its end, what is observed first, as a host shows them to a policy."""
 
-        prompt: Any = None
         text: str = ""
+        system: str | None = None  # a system message, of the few worlds that have one
 
     class ServedWorld(Environment):  # type: ignore[misc]
         SUPPORTS_CONCURRENT_SESSIONS = True
@@ -72,8 +72,8 @@ def application(source: Source, *, sessions: int, idle: float) -> Any:
 
         def reset(self, seed: int | None = None, episode_id: str | None = None, **options: Any) -> Observation:
             self._episode = episode_id
-            prompt, text, over, reward = self._session.reset({"seed": seed, **options})
-            return Start(prompt=prompt, text=text, done=over, reward=reward)
+            context, told = self._session.reset({"seed": seed, **options})
+            return Start(text=context.initial_state, system=context.task or None, done=told.over, reward=told.reward)
 
         def step(self, action: Any, **_: Any) -> Observation:
             if isinstance(action, ListToolsAction):
@@ -177,7 +177,7 @@ def serve(app: Any, listening: socket.socket) -> None:
 
     config = uvicorn.Config(
         app,
-        log_level="warning",
+        log_level="error",
         access_log=False,
         ws_max_size=LARGEST,
         ws_max_queue=_QUEUED,

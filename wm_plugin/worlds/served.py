@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal
 
-from wm_plugin.data.schema import Action, Call
+from wm_plugin.data.schema import Action, Call, Context
 from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.hosting.episode import EpisodePort
 from wm_plugin.hosting.world import is_over, tool_methods
 from wm_plugin.runtime.background import wait_for
 from wm_plugin.untrusted import encodable
 from wm_plugin.worlds.kit.protocol import fits, reward_of
-from wm_plugin.worlds.kit.start import task_of
+from wm_plugin.worlds.kit.start import context_of, task_of
 from wm_plugin.worlds.worlds import World
 
 OPTIONS = ("seed", "level", "split", "held_out", "row")  # of a reset
@@ -81,7 +81,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Told:
-    """What a client is told after a call.
+    """What a client is told after a call, or a reset.
 
     Attributes:
         text: of the observation; None after a call that failed.
@@ -97,8 +97,8 @@ class Told:
 class Session:
     """One client's episodes, one after another, in a world of its own.
 
-    The rewards of an episode's steps add up to its reward. A world that says when it is over gives all of it with the last
-    step, and 0 before; another one gives with each step what the step has changed.
+    A world that says when it is over gives its reward with the last step, and 0 before, so that trainers that take the last
+    reward and those that add them up have the same. Another one gives with each step its reward so far: the last one counts.
 
     Attributes:
         about: of the episode: the row's `task_id`, its `seed`, and after its end the `reward` and the world's figures.
@@ -117,10 +117,11 @@ class Session:
     def _clear(self) -> None:
         self.about, self.steps = {}, 0
         self._results: list[str] = []
-        self._unanswered, self._paid, self._over = 0, 0.0, True
+        self._unanswered, self._over = 0, True
 
-    def reset(self, options: Mapping[str, Any]) -> tuple[Any, str, bool, float | None]:
-        """Begin the episode of a row: its prompt, what is observed first, whether it is over already, and its reward then.
+    def reset(self, options: Mapping[str, Any]) -> tuple[Context, Told]:
+        """Begin the episode of a row, and return what an agent is shown: a system message, and the user's with the first
+        observation at its end.
 
         Raises:
             UserError: there is no such row, or the world failed to begin; the next reset makes a new world.
@@ -128,19 +129,20 @@ class Session:
         with self._lock:
             self._clear()
             row, seed = self._source.row(options)
-            columns = {name: value for name, value in row.items() if name != "prompt"}
+            columns, prompt = {name: value for name, value in row.items() if name != "prompt"}, row.get("prompt")
             try:
                 if self._port is None:
                     self._port = EpisodePort(self._source.environment())
                     self._tools = tool_methods(self._port.environment)
-                first = _awaited(self._port.begin(columns, prompt=row.get("prompt")))
+                first = encodable(str(_awaited(self._port.begin(columns, prompt=prompt)) or ""))
+                shown_first = context_of(encodable(prompt), first, (), "")
             except Exception as error:
                 self._drop()
                 raise _as_user_error(error) from error
             self._over = False
             self.about = {"task_id": task_of(row), "seed": seed}
             reward = self._settle()
-            return encodable(row.get("prompt")), encodable(str(first or "")), self._over, reward
+            return shown_first, Told(first, None, self._over, reward)
 
     def call(self, tool: str, arguments: Mapping[str, Any]) -> Told:
         """Run one tool call, as a turn of its own.
@@ -203,10 +205,7 @@ class Session:
             raise _as_user_error(error) from error
         if self._over:
             self.about |= {"reward": total, **port.report()}
-        if total is None:
-            return None
-        paid, self._paid = self._paid, total
-        return total - paid
+        return total
 
     def close(self) -> None:
         """End the world and its processes."""

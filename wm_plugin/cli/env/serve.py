@@ -8,7 +8,6 @@ from wm_plugin.cli.numbers import Count, bounds
 from wm_plugin.cli.output import prints
 from wm_plugin.cli.support import find, read_block
 from wm_plugin.errors import UserError
-from wm_plugin.hosting.config import RunConfig
 from wm_plugin.worlds.openenv_server import application, listen
 from wm_plugin.worlds.openenv_server import serve as run
 from wm_plugin.worlds.served import Source
@@ -53,6 +52,8 @@ def serve(
         simulation_model: The world model's name on the server at --simulation URL.
         control: Perturb what the agent observes: a file as for wm lab control --config (a curriculum's factor is 1).
     """
+    from wm_plugin.hosting.config import RunConfig  # it takes seconds: torch
+
     world = find(name)
     config = RunConfig(
         environment=name,
@@ -62,8 +63,8 @@ def serve(
     environment = config.dressed(name)
     source = Source(world, environment, rows.seed, rows.level, rows.split, rows.held_out)
     rows.rows(world, 1)  # says what does not fit
-    app = application(source, sessions=sessions, idle=idle)
     with listen(host, port) as listening:
+        app = application(source, sessions=sessions, idle=idle)
         address = f"[{host}]" if ":" in host else host
         url = f"http://{address}:{listening.getsockname()[1]}"
         yield {"environment": world.name, "url": url, "sessions": sessions}

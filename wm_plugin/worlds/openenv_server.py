@@ -89,7 +89,7 @@ def application(source: Source, *, sessions: int, idle: float) -> Any:
 
         @property
         def state(self) -> State:
-            return State(episode_id=self._episode, step_count=self._session.steps, **self._session.about)
+            return State(**self._session.about | {"episode_id": self._episode, "step_count": self._session.steps})
 
         def get_metadata(self) -> EnvironmentMetadata:
             return EnvironmentMetadata(name=source.world.name, description=source.world.summary)
@@ -181,6 +181,7 @@ def serve(app: Any, listening: socket.socket) -> None:
         access_log=False,
         ws_max_size=LARGEST,
         ws_max_queue=_QUEUED,
+        ws_per_message_deflate=False,  # it costs a session memory, and a step time
         timeout_graceful_shutdown=_GOODBYE,
     )
     uvicorn.Server(config).run(sockets=[listening])

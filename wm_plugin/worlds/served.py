@@ -47,10 +47,14 @@ class Source:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        self._rows = lru_cache(_KEPT)(self.world.rows)
+        self._made = lru_cache(_KEPT)(self._make)
 
-    def row(self, options: Mapping[str, Any]) -> tuple[dict[str, Any], int | None]:
-        """Return the row that a reset asks for, and the seed that it is made with; None for a row of the client's.
+    def _make(self, seed: int, held_out: bool, level: str | None, split: str | None) -> tuple[dict[str, Any], str]:
+        row = self.world.rows(1, seed, held_out, level, split)[0]
+        return row, task_of(row)
+
+    def row(self, options: Mapping[str, Any]) -> tuple[dict[str, Any], str, int | None]:
+        """Return the row that a reset asks for, its task's id, and the seed that it is made with; None for a client's row.
 
         Raises:
             UserError: an option does not exist or does not fit, or the world has no such rows.
@@ -63,7 +67,7 @@ class Source:
             row = given.pop("row")
             if given or not isinstance(row, dict):
                 raise UserError(f"row is {shown(row)}; write the columns of a row, and no other option beside it")
-            return encodable(row), None
+            return (row := encodable(row)), task_of(row), None
         seed = given.get("seed")
         if seed is None:
             with self._lock:
@@ -76,7 +80,7 @@ class Source:
         level = given.get("level", self.level)
         if not (isinstance(held_out, bool) and all(one is None or isinstance(one, str) for one in (level, split))):
             raise UserError("reset: held_out is true or false, level and split are texts")
-        return self._rows(1, seed, held_out, level, split)[0], seed
+        return *self._made(seed, held_out, level, split), seed
 
 
 @dataclass(frozen=True)
@@ -128,19 +132,19 @@ class Session:
         """
         with self._lock:
             self._clear()
-            row, seed = self._source.row(options)
+            row, task, seed = self._source.row(options)
             columns, prompt = {name: value for name, value in row.items() if name != "prompt"}, row.get("prompt")
             try:
                 if self._port is None:
                     self._port = EpisodePort(self._source.environment())
                     self._tools = tool_methods(self._port.environment)
                 first = encodable(str(_awaited(self._port.begin(columns, prompt=prompt)) or ""))
-                shown_first = context_of(encodable(prompt), first, (), "")
+                shown_first = context_of(prompt, first, (), "")
             except Exception as error:
                 self._drop()
                 raise _as_user_error(error) from error
             self._over = False
-            self.about = {"task_id": task_of(row), "seed": seed}
+            self.about = {"task_id": task, "seed": seed}
             reward = self._settle()
             return shown_first, Told(first, None, self._over, reward)
 

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -88,7 +89,8 @@ class Counter:
         self._total, self._fails = 0.0, False
 
     def reset(self, seed: int = 0) -> str:
-        if seed == 13:
+        if seed == 13 or self._fails:
+            self._fails = True  # for good
             raise RuntimeError("no such floor")
         self._total = float(seed)
         return f"At {seed}."
@@ -98,6 +100,12 @@ class Counter:
             raise RuntimeError("unlucky \ud800" * 1000)
         self._total += number
         return f"{self._total:g} \ud800"
+
+    def count(self) -> str:
+        total = self._total
+        time.sleep(0.001)  # what comes between is lost
+        self._total = total + 1
+        return f"{self._total:g}"
 
     def get_reward(self) -> float:
         return self._total

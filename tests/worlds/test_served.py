@@ -116,7 +116,7 @@ def test_a_world_that_fails_costs_an_episode_and_one_without_an_end_is_gives_its
 def test_calls_at_once_are_run_one_after_another():
     session = Session(Source(load("support.served:Counter"), Counter))
     session.reset({"row": {"seed": 0}})
-    threads = [threading.Thread(target=session.call, args=("add", {"number": 1})) for _ in range(16)]
+    threads = [threading.Thread(target=session.call, args=("count", {})) for _ in range(16)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -11,7 +11,7 @@ from wm_plugin.lab.pipelines.shipped import shipped
 
 OF_HOSTS = ("verl.trainer.main_ppo", "wm_plugin.trl.train")
 # Programs of others, and flags of theirs, of benchmarks and of recipes' scripts, that the text names.
-OTHERS = ("pip", "mkdir", "(cd")
+OTHERS = ("pip", "pytest", "mkdir", "(cd")
 OTHER_FLAGS = {
     *("--cfg", "--cpu", "--multi_gpu", "--launcher", "--reasoning-parser", "--quick", "--random", "--words", "--pairs"),
     *("--kwargs", "--weights", "--prefix", "--vllm", "--world", "--seeds", "--steps", "--published", "--config_file"),

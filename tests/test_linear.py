@@ -56,6 +56,7 @@ from wm_plugin.worlds.agents.policies import read_action
 from wm_plugin.worlds.fictional.score import Column, NoTableError
 from wm_plugin.worlds.fictional.score import read as read_table
 from wm_plugin.worlds.grid import GridEnvironment
+from wm_plugin.worlds.kit.choices import choices
 from wm_plugin.worlds.kit.commands import CommandEnvironment
 from wm_plugin.worlds.wrappers.control import ControlConfig, ControlEpisode
 from wm_plugin.worlds.wrappers.control.withheld import Withheld
@@ -336,6 +337,8 @@ TEXTS: dict[str, Callable[[str], object]] = {
     "a decision": lambda text: decision(Answer(text)),
     "actions in tags": actions_of,
     "actions in tags, inside": lambda text: actions_of(f"<action>{text}"),
+    "a docstring's choices": choices,
+    "a docstring's choices, in a list": lambda text: choices(f"One of {text}"),
     "keys": redacted,
     "a proposal": lambda text: read_proposal(text, RWML, RWML.variants["v0"]),
     "a proposal, in its tag": lambda text: read_proposal(f"<system_template>{text}", RWML, RWML.variants["v0"]),

@@ -13,6 +13,8 @@ import pytest
 import yaml
 
 from support.commands import DOCS, PAGES, README, ROOT, blocks
+from support.environments import new_world
+from support.openenv_servers import serving
 from support.patterns import trees
 from wm_plugin.lab import pipelines
 from wm_plugin.worlds import from_file
@@ -126,9 +128,12 @@ def test_the_examples_of_the_docs_run(page, tmp_path, monkeypatch):
 SIMULATION = next(page for page in DOCS if page.stem == "agentworld")
 
 
+OPENENV = "openenv:http://localhost:8000"
+
+
 def yaml_examples():
     return [
-        pytest.param(text, id=f"{page.stem}-{number}")
+        pytest.param(text, id=f"{page.stem}-{number}", marks=pytest.mark.slow if OPENENV in text else ())
         for page in DOCS
         for number, text in enumerate(blocks(page, "yaml"))
     ]
@@ -138,6 +143,7 @@ def yaml_examples():
 @pytest.mark.parametrize("text", yaml_examples())
 def test_the_settings_in_yaml_are_read_and_fit_together(text, tmp_path, monkeypatch):
     values = yaml.safe_load(text)
+    new_world(tmp_path, monkeypatch)  # which a page names
     if "wm" in values:
         pytest.importorskip("verl")
         from wm_plugin.verl.config import read_config
@@ -162,6 +168,9 @@ def test_the_settings_in_yaml_are_read_and_fit_together(text, tmp_path, monkeypa
         )
         monkeypatch.chdir(tmp_path)
         check_settings_of_trl(text, tmp_path)
+    elif values.get("environment") == OPENENV:
+        with serving("support.openenv_broken:app") as url:
+            check_settings_of_trl(text.replace(OPENENV, f"openenv:{url}"), tmp_path)
     elif "max_parallel_calls" in values:
         group = yaml.safe_load((ROOT / "recipes" / "verl" / "wm" / "echo.yaml").read_text())
         assert values.items() <= group["actor_rollout_ref"]["rollout"]["multi_turn"].items()

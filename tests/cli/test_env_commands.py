@@ -273,6 +273,8 @@ def test_worlds_that_keep_the_protocol_pass(wm):
         "ok    other process: the same texts, byte for byte",
         "--    metrics: none: effective and invalid shares of actions are not reported",
         "--    expert: none beside the class",
+        "ok    training: ready",
+        "ok    verifier: ready",
     ):
         assert line in text
 
@@ -280,8 +282,15 @@ def test_worlds_that_keep_the_protocol_pass(wm):
 @pytest.mark.slow
 def test_a_class_that_leaves_the_reward_to_the_trainer_is_legal_and_no_figure_of_it_is_invented(wm, play, tmp_path):
     name, out = "own_world:BareEnvironment", tmp_path / "x.jsonl"
-    findings = wm.json("env", "check", name, "--seeds", "3")["checked"][0]["findings"]
-    notes = {f["name"]: f["detail"] for f in findings if f["state"] == "note"}
+    (report,) = wm.json("env", "check", name, "--seeds", "3")["checked"]
+    notes = {f["name"]: f["detail"] for f in report["findings"] if f["state"] == "note"}
+    add = {use["name"]: [what.partition(" ")[0].strip(",(") for what in use["add"]] for use in report["uses"]}
+    assert add == {
+        "training": ["dataset_rows(count", "get_reward(self)"],
+        "held-out evaluation": ["dataset_rows(count", "success"],
+        "verifier": ["irreversible"],
+        "consistency": ["dataset_rows(count", "success", "over"],
+    }
     assert notes["reward"].startswith("no get_reward: training needs a reward of the trainer's")
     assert notes["observer"].startswith("none declared: all that is observed counts as tools' results")
     assert set(notes) == {"observer", "metrics", "end", "reward", "figures", "expert"}
@@ -301,6 +310,7 @@ def test_a_class_that_leaves_the_reward_to_the_trainer_is_legal_and_no_figure_of
 def test_a_class_that_does_not_fails_with_a_line_for_each_reason(wm):
     result = wm.json("env", "check", "own_world:SloppyEnvironment", "--seeds", "3", code=1)
     failed = {f["name"]: f["detail"] for f in result["checked"][0]["findings"] if f["state"] == "fail"}
+    assert all(use["add"] == ["what fails: reset, end, any input"] for use in result["checked"][0]["uses"])
     assert failed["reset"] == "2 of 3 rows show other texts with an instance that was used before"
     assert failed["end"] == "a call after it is answered; raise ValueError"
     assert failed["any input"].startswith("guess('') raises TypeError; answer in words")

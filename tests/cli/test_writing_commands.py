@@ -34,7 +34,7 @@ NOTHING = (
 )  # what is saved, in test_simulate.py
 # a folder that only a run of the same may write to (`measures.open_folder`, evaluation/test_measures.py; pipelines' own tests)
 FOLDERS = (
-    *("lab fictional", "lab search-prompts", "lab bench", "eval consistency", "lab foresight"),
+    *("env new", "lab fictional", "lab search-prompts", "lab bench", "eval consistency", "lab foresight"),
     *("lab forgetting", "eval lookahead", "eval one-step", "lab perplexity", "lab weights", "lab pipeline"),
 )
 # trainings of minutes, and what asks a model; what they write goes through the functions of `outputs`, whose tests are in

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from wm_plugin.data import samples
 from wm_plugin.data.building import build
 from wm_plugin.data.contexts import Contexts, load_contexts
-from wm_plugin.data.hidden import HEADINGS, HIDDEN, PARTS, UNSEEN, agents_view, as_json, parse_parts, parts
+from wm_plugin.data.hidden import HEADINGS, HIDDEN, PARTS, UNSEEN, as_json, parse_parts, parts
 from wm_plugin.data.prompts import dialogue, load, render
 from wm_plugin.data.readers import read
 from wm_plugin.data.render import write_context
@@ -32,7 +32,7 @@ def test_headings_of_true_and_false_are_as_ever():
     old = "# Initial state\nIt is initial_state.\n\n# Hidden state at the start (the agent does not see it)\nIt is world_context."
     only = FULL.model_copy(update={"permissions": "", "availability": "", "final_state": ""})
     assert f"\n\n{old}\n\n# Demonstrations" in write_context(only, world=True)
-    assert write_context(only, world=False) == write_context(agents_view(FULL))
+    assert write_context(only, world=False) == write_context(FULL)
     assert UNSEEN not in write_context(FULL)
 
 
@@ -63,13 +63,6 @@ def test_the_parts_of_a_flag():
     ):
         with pytest.raises(UserError, match=message.replace("?", r"\?")):
             parse_parts(wrong)
-
-
-def test_an_agents_view_has_nothing_hidden():
-    view = agents_view(FULL)
-    assert [getattr(view, field) for field in HIDDEN] == [""] * 4
-    assert view.initial_state == FULL.initial_state
-    assert agents_view(view) is view
 
 
 @pytest.mark.parametrize("shown", [True, False, frozenset(), frozenset({"summary", "final-state"})])

@@ -1,49 +1,15 @@
 """Every environment in the real GRPO trainer: two training steps, and the episodes that the rollout without a host has."""
 
-from typing import ClassVar
-
 import pytest
 
-from support.environments import END, NAMES, SEED, TURNS, episodes, world
-from support.on_trl import Batches, make
-from wm_plugin import EchoConfig
-from wm_plugin.trl import WorldModelGRPOTrainer
+from support.environments import END, NAMES, NEW, SEED, TURNS, episodes, new_world, world
+from support.episodes_on_trl import trainer_of
 from wm_plugin.worlds import mixture
 
 
-class Played(Batches, WorldModelGRPOTrainer):
-    """Says the turns of given episodes. A prompt is known by its first observation; keeps what came of each generation."""
-
-    episodes: ClassVar[list] = []
-
-    def _generate_single_turn(self, prompt_ids, *args, **kwargs):
-        texts = [self.processing_class.decode(ids) for ids in prompt_ids]
-        said = [self._next_turn(text) for text in texts]
-        return [self.processing_class(turn + "<|im_end|>").input_ids for turn in said], None
-
-    def _next_turn(self, text):
-        first, *turns = text.split("<|im_start|>assistant\n")
-        for episode in self.episodes:
-            if episode.played.context.initial_state in first:
-                return episode.turns[min(len(turns) - 1, len(episode.turns) - 1)]
-        raise AssertionError(f"no episode begins with {first[-300:]!r}")
-
-    def _calculate_rewards(self, inputs, prompts, completions, ids):
-        rewards = super()._calculate_rewards(inputs, prompts, completions, ids)
-        self.seen = [*getattr(self, "seen", []), (inputs, completions, rewards.flatten().tolist())]
-        self.reports = [port.report() for port in self._wm_rollouts.ports]
-        return rewards
-
-
-def trainer_of(rows, found, factory, **fields):
-    Played.episodes = found
-    args = {"num_generations": 2, "gradient_accumulation_steps": 1, "learning_rate": 1e-3}
-    args |= {"max_completion_length": 3500, **fields}
-    return make(Played, args=args, rows=rows, environment=factory, reward_funcs=None, world_model=EchoConfig(0.5))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_an_environment_is_trained_in_for_two_steps_and_shows_what_it_shows_without_a_host(name):
+@pytest.mark.parametrize("name", [*NAMES, NEW])
+def test_an_environment_is_trained_in_for_two_steps_and_shows_what_it_shows_without_a_host(name, tmp_path, monkeypatch):
+    new_world(tmp_path, monkeypatch)
     found = episodes(name, "trl")
     rows = [dict(episode.row) for episode in found] * 2  # a batch has two prompts
     trainer = trainer_of(rows, found, world(name).environment, per_device_train_batch_size=4)

@@ -15,7 +15,7 @@ from support.upstream import taken_from_host
 from wm_plugin import EchoConfig
 from wm_plugin.errors import UserError
 from wm_plugin.hosting.hooks import Hook
-from wm_plugin.objectives import Objectives
+from wm_plugin.objectives import Objective, Objectives
 from wm_plugin.trl import WorldModelGRPOConfig, WorldModelGRPOTrainer, WorldModelMixin, doctor, support
 from wm_plugin.trl.term import TermMixin
 
@@ -105,6 +105,7 @@ def off():
         ({"environment": None}, "no environment tokens can occur"),
         ({"args": {"gradient_accumulation_steps": 3, "steps_per_generation": 2}}, "make one a multiple of the other"),
         ({"echo": {"coeff": 1.0}}, r"world_model is .*; write world_model=EchoConfig\(coeff=0.05\)"),
+        ({"echo": Objective(coeff=1.0)}, r"world_model is .*; write world_model=EchoConfig\(coeff=0.05\)"),
         (
             {"args": {"cls": WorldModelGRPOConfig, "echo_coeff": 0.1}},
             "and echo_coeff are the same thing; give one of them",

@@ -11,6 +11,7 @@ from hydra import compose, initialize_config_module
 from hydra.errors import ConfigCompositionException
 
 from support.commands import PAGES, ROOT, Command, commands, for_verl
+from support.environments import new_world
 from support.verl_recipes import of_recipe
 from wm_plugin.registry import import_object
 from wm_plugin.verl.config import read_config
@@ -36,8 +37,9 @@ def taken(command: Command):
 
 
 @pytest.fixture(autouse=True)
-def desk(tmp_path, monkeypatch):
-    """The file that a page makes before it names it."""
+def made(tmp_path, monkeypatch):
+    """A file and a world that pages make before they name them."""
+    new_world(tmp_path, monkeypatch)
     page = (ROOT / "docs" / "agentworld.md").read_text()
     (text,) = [block for block in re.findall(r"```yaml\n(.*?)```", page, flags=re.S) if block.startswith("# desk.yaml")]
     (tmp_path / "desk.yaml").write_text(text)

@@ -1,11 +1,13 @@
 """Every environment in verl's own main_ppo: two training steps, and the episodes that the rollout without a host has."""
 
+import os
+
 import pytest
 
 pytest.importorskip("verl")
 
 
-from support.environments import OWN, SEED, episodes, world
+from support.environments import OWN, SEED, episodes, new_world, world
 from support.scripted_on_verl import run_script
 from wm_plugin.hosting.figures import summary
 from wm_plugin.hosting.world import tool_methods
@@ -15,11 +17,16 @@ from wm_plugin.worlds.mixture import dataset_rows
 
 
 @pytest.mark.slow
-def test_every_environment_is_trained_in_for_two_steps_and_shows_what_it_shows_without_a_host(tmp_path):
-    names = [name for name in OWN if not world(name, skip=False).missing()]
-    assert len(names) >= 6
+def test_every_environment_is_trained_in_for_two_steps_and_shows_what_it_shows_without_a_host(tmp_path, monkeypatch):
+    worlds = {name: name for name in OWN if not world(name, skip=False).missing()}
+    assert len(worlds) >= 6
+    worlds["mine"] = new_world(tmp_path, monkeypatch)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    names = [*worlds.values()]
     found = {name: episodes(name, "verl", 1)[0] for name in names}
-    rows = dataset_rows(dict.fromkeys(names, 1), seed=SEED)
+    rows = dataset_rows(
+        {key: 1 if key == name else {"world": name, "count": 1} for key, name in worlds.items()}, seed=SEED
+    )
     for row in rows:
         row["prompt"] = [dict(message) for message in row["prompt"]]
     schemas = [
@@ -34,7 +41,7 @@ def test_every_environment_is_trained_in_for_two_steps_and_shows_what_it_shows_w
         {"train": verl_rows(rows, "worlds")},
         script,
         [schemas, *(episode.played.model_dump(mode="json") for episode in found.values())],
-        f"wm.environment={{{', '.join(f'{name}: {name}' for name in names)}}}",
+        f"wm.environment={{{', '.join(f'{key}: {name}' for key, name in worlds.items())}}}",
         "actor_rollout_ref.rollout.multi_turn.format=hermes",
         "trainer.total_training_steps=2",
         "trainer.total_epochs=2",

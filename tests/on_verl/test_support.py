@@ -156,6 +156,10 @@ def test_fields_reach_the_objective():
 REFUSED = {
     "an unknown field": (["+wm.coef=1"], "wm has no field 'coef'; did you mean 'coeff'"),
     "both names of the coefficient": (["+wm.alpha=0.1"], "which the group +wm=echo sets; write wm.coeff alone"),
+    "no loss": (
+        ["+wm.objective=wm_plugin.objectives:Objective"],
+        "wm.objective is 'wm_plugin.objectives:Objective', which is no objective",
+    ),
     "no objective": (["+wm.objective=json:loads"], "wm.objective is 'json:loads', which is no objective; write echo"),
     "a bad value": (["wm.coeff=-1"], "coeff is -1"),
     "a bad share": (["wm.max_lost=2"], "wm.max_lost is 2; write a number >= 0 and <= 1"),

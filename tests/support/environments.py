@@ -1,9 +1,11 @@
-"""Every world of the registry on a real host: the actions of a wanderer, and what the host should make of them."""
+"""Every world of the registry on a real host, and one of `wm env new`: actions of a wanderer, and what the host makes of them."""
 
 import json
 import random
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,11 +15,13 @@ from wm_plugin.hosting.world import is_waiting
 from wm_plugin.worlds import ENVIRONMENTS
 from wm_plugin.worlds.agents import play
 from wm_plugin.worlds.agents.scripted import scripted
+from wm_plugin.worlds.new import write
 from wm_plugin.worlds.worlds import World, load
 
 OWN = [name for name in ENVIRONMENTS if name != "tau2"]  # which the user installs
 QUICK = {"grid"}  # others have long prompts, or engines and packages that take seconds to start
 NAMES = [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in OWN]
+NEW = "my_world:MyWorld"  # of `new_world`
 TURNS, SEED = 3, 5
 END = "That is all."  # said after the wanderer's last call
 
@@ -37,6 +41,15 @@ class Episode:
     @property
     def observations(self) -> list[str]:
         return [observation.text for turn in self.played.turns for observation in turn.observations]
+
+
+def new_world(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Write a world as `wm env new` does, where Python finds it, and return its name."""
+    for module in ("my_world", "my_world.test_my_world"):
+        monkeypatch.delitem(sys.modules, module, raising=False)  # another test's
+    monkeypatch.syspath_prepend(str(folder))
+    write("my_world", folder)
+    return NEW
 
 
 def world(name: str, *, skip: bool = True) -> World:

@@ -1,5 +1,6 @@
 """A small valid file of each format, written by hand."""
 
+import json
 from typing import Any
 
 
@@ -82,9 +83,151 @@ VERL = {
     "step": 3,
 }
 TRL = {"prompt": CHAT[:2], "completion": CHAT[2:], "step": 1, "accuracy_reward": 1.0, "advantage": 0.1}
+ATIF = {
+    "schema_version": "ATIF-v1.7",
+    "session_id": "s1",
+    "agent": {
+        "name": "terminus-2",
+        "version": "2.0",
+        "tool_definitions": [{"type": "function", "function": {"name": "run"}}],
+    },
+    "steps": [
+        {"step_id": 1, "source": "system", "message": "Be kind."},
+        {"step_id": 2, "source": "user", "message": "hi"},
+        {
+            "step_id": 3,
+            "source": "agent",
+            "message": "I look",
+            "reasoning_content": "hm",
+            "tool_calls": [{"tool_call_id": "a", "function_name": "run", "arguments": {"command": "ls"}}],
+            "observation": {"results": [{"source_call_id": "a", "content": "a.py", "extra": {"is_error": True}}]},
+            "metrics": {"prompt_tokens": 3},
+        },
+        {"step_id": 4, "source": "agent", "message": "done", "observation": {"results": [{"content": "over"}]}},
+        {"step_id": 5, "source": "user", "message": "thanks"},
+    ],
+    "extra": {"reward": 0.5, "task_id": "t", "host": "h"},
+}
+ITEMS = [
+    {"type": "reasoning", "id": "r", "summary": [{"type": "summary_text", "text": "hm"}]},
+    {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "I look", "annotations": []}]},
+    {"type": "function_call", "call_id": "a", "name": "run", "arguments": '{"command": "ls"}', "status": "completed"},
+    {"type": "function_call_output", "call_id": "a", "output": "a.py"},
+    {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "done"}]},
+    {"role": "user", "content": "thanks"},
+]
+RESPONSES = {
+    "responses_create_params": {
+        "input": [{"role": "user", "content": "hi"}],
+        "instructions": "Be kind.",
+        "tools": [{"type": "function", "name": "run", "parameters": {}, "strict": True}],
+        "model": "m",
+    },
+    "response": {"id": "resp", "object": "response", "output": ITEMS, "usage": {"total_tokens": 3}},
+    "reward": 1.0,
+    "instance_id": "t",
+}
+MINI = {
+    "info": {"exit_status": "Submitted", "mini_version": "2.0.0", "submission": "diff"},
+    "messages": [
+        SYSTEM,
+        user("hi"),
+        says("I look\n```bash\nls\n```", extra={"actions": [{"command": "ls"}]}),
+        {**user("a.py"), "extra": {"returncode": 0, "raw_output": "a.py"}},
+        says("no command"),
+        {**user("Write one command."), "extra": {"interrupt_type": "FormatError"}},
+        says("I am done"),
+        {"role": "exit", "content": "diff", "extra": {"exit_status": "Submitted"}},
+    ],
+    "trajectory_format": "mini-swe-agent-1.1",
+}
+
+
+def action(
+    name: str, arguments: dict[str, Any], *answers: Any, response: str = "", source: str = "agent"
+) -> list[dict[str, Any]]:
+    """OpenHands' events of an action: itself, and what it led to."""
+    event = {"id": 5, "source": source, "action": name, "args": arguments}
+    if response:
+        model = says("I look", call("bash", '{"command": "ls"}', "a"), call("bash", '{"command": "pwd"}', "b"))
+        answer = {"id": response, "choices": [{"message": model}]}
+        event["tool_call_metadata"] = {
+            "function_name": "bash",
+            "tool_call_id": arguments["id"],
+            "model_response": answer,
+        }
+    told = {key: event[key] for key in ("tool_call_metadata",) if key in event}
+    return [event, *({"source": "agent", "cause": 5, "observation": name, **told, **answer} for answer in answers)]
+
+
+EVENTS = [
+    *action("system", {"content": "Be kind.", "tools": [{"type": "function", "function": {"name": "bash"}}]}),
+    *action("message", {"content": "hi"}, source="user"),
+    *action("recall", {"query": "hi"}, {"content": "Added workspace context"}, source="user"),
+    *action(
+        "run", {"id": "a"}, {"content": "a.py", "extras": {"metadata": {"exit_code": 0}}, "success": True}, response="x"
+    ),
+    *action("run", {"id": "b"}, {"content": "/w", "success": False}, response="x"),
+    {
+        "source": "agent",
+        "observation": "error",
+        "content": "Parameter 'command' is missing",
+        "extras": {"error_id": ""},
+    },
+    *action("message", {"content": "done"}),
+    *action("message", {"content": "thanks"}, source="user"),
+]
+OPENHANDS = {"instance_id": "t", "history": EVENTS, "test_result": {"report": {"resolved": True}}, "instruction": "hi"}
+
+
+def attributes(**values: Any) -> list[dict[str, Any]]:
+    """OTLP's attributes: `gen_ai__input__messages` is `gen_ai.input.messages`, and its value JSON text."""
+    texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in values.items()}
+    return [{"key": key.replace("__", "."), "value": {"stringValue": text}} for key, text in texts.items()]
+
+
+def parts(role: str, *said: dict[str, Any]) -> dict[str, Any]:
+    return {"role": role, "parts": list(said)}
+
+
+def text(content: str) -> dict[str, Any]:
+    return {"type": "text", "content": content}
+
+
+def span(start: int, trace: str = "t1", **values: Any) -> dict[str, Any]:
+    given = attributes(**values)
+    return {"traceId": trace, "spanId": f"s{start}", "startTimeUnixNano": str(start), "attributes": given, "status": {}}
+
+
+ASKED = [parts("system", text("Be kind.")), parts("user", text("hi"))]
+CALLED = parts(
+    "assistant",
+    {"type": "reasoning", "content": "hm"},
+    text("I look"),
+    {"type": "tool_call", "id": "a", "name": "run", "arguments": {"command": "ls"}},
+)
+ANSWERED = parts("tool", {"type": "tool_call_response", "id": "a", "response": "a.py"})
+RUN = {"type": "function", "name": "run", "parameters": {}}
+SPANS = [
+    span(1, gen_ai__operation__name="chat", gen_ai__input__messages=ASKED, gen_ai__output__messages=[CALLED]),
+    span(2, gen_ai__operation__name="execute_tool", gen_ai__tool__call__id="a") | {"status": {"code": 2}},
+    span(
+        3,
+        gen_ai__operation__name="chat",
+        gen_ai__input__messages=[*ASKED, CALLED, ANSWERED],
+        gen_ai__output__messages=[parts("assistant", text("done"))],
+        gen_ai__tool__definitions=[RUN],
+    ),
+]
+OTEL = {"resourceSpans": [{"resource": {}, "scopeSpans": [{"scope": {}, "spans": SPANS[::-1]}]}]}
 # a valid file of each format
 DOCUMENTS: dict[str, Any] = {
     "own": [OWN],
+    "atif": ATIF,
+    "openhands": [OPENHANDS],
+    "minisweagent": MINI,
+    "responses": [RESPONSES],
+    "otel": OTEL,
     "tau2": TAU2,
     "taubench": [{"task_id": 1, "reward": 1.0, "info": {"a": 1}, "traj": CHAT, "trial": 0}],
     "stabletoolbench": STABLE,

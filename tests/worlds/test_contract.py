@@ -85,6 +85,8 @@ def test_every_level_keeps_the_rules_and_its_expert_wins(name: str) -> None:
     for level in found.levels[:1] if name in ENGINES else found.levels:
         report = check(found, seeds=3, level=level, quick=True)
         assert {one.name: one.detail for one in report.findings if one.state == "fail"} == {}
+        lacking = {use.name for use in report.uses if use.add}
+        assert lacking == (set() if found.irreversible else {"verifier"})
         train, held_out = (
             found.some_rows(24, seed=1, level=level),
             found.some_rows(24, seed=1, held_out=True, level=level),
@@ -182,6 +184,7 @@ def test_episodes_are_the_same_again_and_in_a_process_with_other_hashes(name: st
     report = check(found, seeds=2)
     assert {finding.name: finding.detail for finding in report.findings if finding.state == "fail"} == {}
     assert any(finding.name == "other process" for finding in report.findings)
+    assert len(report.uses) == 4
 
 
 @worlds()

@@ -31,7 +31,9 @@ from wm_plugin.worlds.wrappers.verified import VerifiedWorld
 AgentHost = Annotated[
     Literal["trl", "verl"], Parameter(help="Whose error messages an agent reads after a call that failed.")
 ]
-WorldName = Annotated[str, Parameter(help="A world by name (wm env list), or as package.module:Class.")]
+WorldName = Annotated[
+    str, Parameter(help="A world by name (wm env list), package.module:Class, or openenv:http://host:port.")
+]
 PromptsName = Annotated[str, Parameter(help="The prompts that the world model was trained with.")]
 
 

@@ -37,7 +37,7 @@ _STEPS = {
     "masks": "",
     "train": "",
     "data": "convert inspect filter expand easy build",
-    "env": "list check play rollout serve",
+    "env": "list new check play rollout serve",
     "eval": "one-step consistency lookahead",
     "report": "",
     "demo": "",

@@ -44,7 +44,7 @@ def action_message(action: Action, turn: int) -> Message:
                 "type": "function",
                 "function": {"name": call.name, "arguments": arguments_text(call.arguments)},
             }
-            for call, call_id in zip(action.calls, _call_ids(action.calls, turn), strict=True)
+            for call, call_id in zip(action.calls, call_ids(action.calls, turn), strict=True)
         ]
     return message
 
@@ -60,12 +60,12 @@ def arguments_text(arguments: Any) -> str:
 
 def _turn_messages(turn: Turn, number: int) -> list[Message]:
     calls = turn.action.calls
-    call_ids = _call_ids(calls, number)
+    ids = call_ids(calls, number)
     messages = [action_message(turn.action, number)]
     for observation in turn.observations:
         call = observation.call
         if call is not None and 0 <= call < len(calls):
-            name, call_id = observation.tool or calls[call].name, call_ids[call]
+            name, call_id = observation.tool or calls[call].name, ids[call]
             messages.append({"role": "tool", "tool_call_id": call_id, "name": name, "content": observation.text})
         else:
             role = observation.data.get("role")
@@ -74,7 +74,8 @@ def _turn_messages(turn: Turn, number: int) -> list[Message]:
     return messages
 
 
-def _call_ids(calls: Sequence[Call], turn: int) -> list[str]:
+def call_ids(calls: Sequence[Call], turn: int) -> list[str]:
+    """Return an id for each call of a turn, all different: its own, if it has one that no call before it has."""
     ids: list[str] = []
     used: set[str] = set()
     for index, call in enumerate(calls):

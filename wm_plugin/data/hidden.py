@@ -7,7 +7,6 @@ what is available) and the final state that success requires; its results say th
 from collections.abc import Sequence
 from typing import Any
 
-from wm_plugin.data.schema import Context
 from wm_plugin.errors import UserError, nearest, shown
 
 # A part's name in flags and configs -> the field of a context, in the order of a prompt.
@@ -66,10 +65,3 @@ def parse_parts(value: Any, field: str = "--hidden") -> Shown:
 def as_json(shown: Shown) -> bool | list[str]:
     """Write the parts for a file of settings; True and False stay what they are, so that earlier runs can go on."""
     return shown if isinstance(shown, bool) else [name for name in PARTS if name in shown]
-
-
-def agents_view(context: Context) -> Context:
-    """Return a context without what no agent may see."""
-    if not any(getattr(context, field) for field in HIDDEN):
-        return context
-    return context.model_copy(update=dict.fromkeys(HIDDEN, ""))

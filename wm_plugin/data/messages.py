@@ -29,12 +29,24 @@ _READ = {
     "tool": {"role", "content", "name", "error", "requestor", "tool_call_id", "id", "tool_call_ids"},
 }
 _READ["function"] = _READ["tool"]
+_TEXTS = (
+    "text",
+    "input_text",
+    "output_text",
+    "reasoning_text",
+    "summary_text",
+)  # types of parts, OpenAI's Responses' too
 
 
 class Conversation:
-    """A conversation's messages as a context and turns."""
+    """A conversation's messages as a context and turns.
 
-    def __init__(self, messages: Iterable[Any] = ()) -> None:
+    Args:
+        exact: a result with the id of no open call answers none: it is the environment's, after the agent's last turn.
+    """
+
+    def __init__(self, messages: Iterable[Any] = (), *, exact: bool = False) -> None:
+        self.exact = exact
         self.system: list[str] = []
         self.opening: list[str] = []  # the user's messages before the agent's first turn
         self.turns: list[_Open] = []
@@ -56,8 +68,12 @@ class Conversation:
         """The user's messages before the first turn, joined."""
         return "\n\n".join(self.opening)
 
-    def add(self, message: Any, number: int) -> None:
-        """Add the next message of the conversation."""
+    def add(self, message: Any, number: int, **observed: Any) -> None:
+        """Add the next message of the conversation.
+
+        Args:
+            observed: fields of the observation that the message becomes, in place of what its role says.
+        """
         if not isinstance(message, dict):
             raise RowError(f"message {number} is {type(message).__name__}, not an object")
         role = message.get("role")
@@ -69,13 +85,13 @@ class Conversation:
         if role == "assistant":
             self._agent = self._open(_action(message, number), "agent")
         elif role == "user":
-            self._user(message, number)
+            self._user(message, number, observed)
         elif role in ("tool", "function"):
-            self._result(message, number)
+            self._result(message, number, observed)
         else:
             text = text_of(message.get("content"))
             if self.turns:
-                self.turns[-1].others.append({"kind": "environment", "text": text, "data": {"role": role}})
+                self.turns[-1].others.append({"kind": "environment", "text": text, "data": {"role": role}, **observed})
             else:
                 self.system.append(text)
 
@@ -109,31 +125,39 @@ class Conversation:
                     self._by_id.setdefault((side, call_id), []).append(turn)
         return turn
 
-    def _user(self, message: Message, number: int) -> None:
+    def _user(self, message: Message, number: int, observed: Fields) -> None:
         if message.get("tool_calls") or message.get("function_call"):
             self._open(_action(message, number), "user")
         elif self._agent is None:
             self.opening.append(text_of(message.get("content")))
         else:
-            self._agent.others.append({"kind": "user", "text": text_of(message.get("content"))})
+            self._agent.others.append({"kind": "user", "text": text_of(message.get("content")), **observed})
 
-    def _result(self, message: Message, place: int) -> None:
+    def _result(self, message: Message, place: int, observed: Fields) -> None:
         side = _ACTORS.get(str(message["requestor"])) if "requestor" in message else None
         waiting, call_id = self._waiting[side], call_id_of(message)
+        if self.exact and self._agent and not (self._open_calls(side, call_id) if call_id is not None else waiting):
+            self._agent.others.append({**_observation(message), **observed, "kind": "environment"})
+            return
         if not waiting:
             named = "" if call_id is None else f" (it names the call {shown(call_id)})"
             raise RowError(f"message {place} is a tool's result, but no call is unanswered{named}", "orphan result")
         number, turn = waiting.popitem()  # `next(reversed(waiting))` would pass by all that were removed
         waiting[number] = turn
         if call_id is not None:
-            by_id = self._by_id.get((side, call_id), [])
-            while by_id and not (by_id[-1].waiting and by_id[-1].unanswered[call_id] > 0):
-                by_id.pop()
+            by_id = self._open_calls(side, call_id)
             turn = by_id[-1] if by_id else turn
             turn.unanswered[call_id] -= 1
-        turn.results.append((call_id, message))
+        turn.results.append((call_id, _observation(message) | observed))
         if not turn.waiting:
             del self._waiting[turn.actor][turn.number], self._waiting[None][turn.number]
+
+    def _open_calls(self, side: Actor | None, call_id: str) -> "list[_Open]":
+        """Return the turns with calls of an id, the last of them with an unanswered one."""
+        by_id = self._by_id.get((side, call_id), [])
+        while by_id and not (by_id[-1].waiting and by_id[-1].unanswered[call_id] > 0):
+            by_id.pop()
+        return by_id
 
 
 class _Open:
@@ -145,7 +169,7 @@ class _Open:
         self.action, self.actor, self.number = action, actor, number
         self.calls: list[Fields] = action.get("calls", [])
         self.unanswered = Counter(call["id"] for call in self.calls if call["id"] is not None)
-        self.results: list[tuple[str | None, Message]] = []  # each with the id of the call that it names
+        self.results: list[tuple[str | None, Fields]] = []  # observations, each with the id of the call that it names
         self.others: list[Fields] = []
 
     @property
@@ -163,28 +187,34 @@ class _Open:
             return turn
         calls = self.calls
         if len(calls) == 1:
-            turn["observations"] = [_observation(self.results[0][1], 0, calls[0]["name"]), *self.others]
+            turn["observations"] = [_answer(self.results[0][1], 0, calls[0]["name"]), *self.others]
             return turn
         by_id: dict[str, list[int]] = {}
         for index in reversed(range(len(calls))):
             by_id.setdefault(calls[index]["id"], []).append(index)
-        by_call: dict[int, Message] = {}
+        by_call: dict[int, Fields] = {}
         rest = []
-        for call_id, message in self.results:
+        for call_id, result in self.results:
             if call_id is not None and by_id.get(call_id):
-                by_call[by_id[call_id].pop()] = message
+                by_call[by_id[call_id].pop()] = result
             else:
-                rest.append(message)
+                rest.append(result)
         open_calls = (index for index in range(len(calls)) if index not in by_call)
         by_call |= dict(zip(open_calls, rest, strict=False))  # `waiting` ensures that there are enough calls
-        tools = [_observation(by_call[index], index, calls[index]["name"]) for index in sorted(by_call)]
+        tools = [_answer(by_call[index], index, calls[index]["name"]) for index in sorted(by_call)]
         turn["observations"] = [*tools, *self.others]
         return turn
 
 
-def _observation(message: Message, call: int, name: str) -> Fields:
-    text, tool, error = text_of(message.get("content")), message.get("name") or name, message.get("error")
-    observation = {"kind": "tool", "text": text, "tool": tool, "call": call}
+def _answer(observation: Fields, call: int, name: str) -> Fields:
+    return {"tool": name, "call": call, **observation}
+
+
+def _observation(message: Message) -> Fields:
+    text, error = text_of(message.get("content")), message.get("error")
+    observation = {"kind": "tool", "text": text}
+    if message.get("name"):
+        observation["tool"] = message["name"]
     if not error:
         return observation
     flag = flag_of(error)
@@ -207,7 +237,7 @@ def text_of(content: Any) -> str:
         return content
     if content is None:
         return ""
-    if isinstance(content, list) and all(isinstance(part, dict) and part.get("type") == "text" for part in content):
+    if isinstance(content, list) and all(isinstance(part, dict) and part.get("type") in _TEXTS for part in content):
         return "".join(str(part.get("text", "")) for part in content)
     return json.dumps(content, ensure_ascii=False)
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from wm_plugin.data.outputs import work_folder
 from wm_plugin.data.readers import PART, Part, parts, read, read_part
 from wm_plugin.data.readers.base import Complete
-from wm_plugin.data.write import Counts, outputs, write, write_parquet
+from wm_plugin.data.write import OWN, Counts, check_form, outputs, write, write_parquet
 from wm_plugin.errors import UserError
 from wm_plugin.runtime.workers import uninterrupted
 
@@ -36,15 +36,20 @@ def convert(
     strict: bool = False,
     size: int = PART,
     complete: Complete | None = None,
+    to: str = OWN,
     watch: Callable[[Iterator[Shard]], Iterator[Shard]] = iter,
 ) -> Counts:
     """Convert all sources as `write` does, in `workers` processes."""
     counts, sources = Counts(), list(sources)
+    check_form(Path(out), to)
+    shard_form = (
+        OWN if Path(out).suffix == ".parquet" else to
+    )  # what the processes write is joined as it is, or read again
     source_parts = (part for source in sources for part in parts(source, format, size=size))
     with (
         outputs(out, rejects, counts, sources) as (unfinished, reject_file),
         work_folder(Path(out)) as folder,
-        closing(_shards(source_parts, folder, workers, strict, complete)) as made,
+        closing(_shards(source_parts, folder, workers, strict, complete, shard_form)) as made,
     ):
 
         def shards() -> Iterator[Path]:
@@ -59,7 +64,7 @@ def convert(
 
         if Path(out).suffix == ".parquet":
             filled = (shard for shard in shards() if shard.stat().st_size)
-            write_parquet((one for shard in filled for one in read(shard, "own")), unfinished)
+            write_parquet((one for shard in filled for one in read(shard, OWN)), unfinished, to, counts)
         else:
             with unfinished.open("wb") as out_file:
                 for shard in shards():
@@ -69,7 +74,7 @@ def convert(
 
 
 def _shards(
-    source_parts: Iterator[Part], folder: Path, workers: int, strict: bool, complete: Complete | None
+    source_parts: Iterator[Part], folder: Path, workers: int, strict: bool, complete: Complete | None, to: str
 ) -> Generator[Shard, None, None]:
     theirs, ours = multiprocessing.Pipe(duplex=False)
     with uninterrupted():
@@ -78,7 +83,7 @@ def _shards(
     try:
         for number, part in enumerate(source_parts):
             with uninterrupted():
-                running.append(pool.submit(_convert, part, folder / f"{number}.jsonl", strict, complete))
+                running.append(pool.submit(_convert, part, folder / f"{number}.jsonl", strict, complete, to))
             if len(running) > 2 * workers:
                 yield running.popleft().result()
         while running:
@@ -103,6 +108,6 @@ def _end_with(parent: Connection) -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-def _convert(part: Part, out: Path, strict: bool, complete: Complete | None) -> Shard:
+def _convert(part: Part, out: Path, strict: bool, complete: Complete | None, to: str) -> Shard:
     rejects = out.with_suffix(".rejects.jsonl")
-    return out, rejects, write(read_part(part, complete=complete), out, rejects, strict=strict)
+    return out, rejects, write(read_part(part, complete=complete), out, rejects, strict=strict, to=to)

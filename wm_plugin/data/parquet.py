@@ -63,22 +63,22 @@ def _bounded(row: Any) -> Any:
 def _objects(table: Any) -> list[dict[str, Any] | RowError]:
     """Return a table's rows. A row with a time or a text that Python cannot hold becomes an error."""
     try:
-        return [_without_nulls(row) for row in table.to_pylist()]
+        return [without_nulls(row) for row in table.to_pylist()]
     except (ValueError, OverflowError, LookupError) as error:  # LookupError: an unknown time zone
         if len(table) == 1:
             return [RowError(f"a value cannot be read ({_line(error)})")]
         return [row for place in range(len(table)) for row in _objects(table.slice(place, 1))]
 
 
-def _without_nulls(value: Any) -> Any:
+def without_nulls(value: Any) -> Any:
     """Return a parquet value as JSON without nulls; times and decimals become text.
 
     Parquet gives every object of a column, such as a call's arguments, the keys of all of them, with null where it has none.
     """
     if isinstance(value, dict):
-        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+        return {key: without_nulls(item) for key, item in value.items() if item is not None}
     if isinstance(value, list | tuple):
-        return [_without_nulls(item) for item in value]
+        return [without_nulls(item) for item in value]
     if isinstance(value, bytes):
         return value.decode(errors="backslashreplace")
     return value if value is None or isinstance(value, str | int | float) else str(value)

@@ -10,15 +10,17 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
+from wm_plugin.data import exports
 from wm_plugin.data.compact import compact
 from wm_plugin.data.outputs import atomic, check_apart, check_derived, check_out
 from wm_plugin.data.parquet import pyarrow_modules
 from wm_plugin.data.readers.base import Outcome, Reject
 from wm_plugin.data.schema import Line, Trajectory, Transition
-from wm_plugin.errors import UserError
-from wm_plugin.untrusted import LARGEST, loads
+from wm_plugin.errors import UserError, nearest
+from wm_plugin.untrusted import LARGEST, finite, loads
 
 SUFFIXES = (".jsonl", ".parquet")
+FORMS = (OWN := "own", *exports.TO)  # `own` is the form that every command takes
 _REJECT = ("file", "row", "reason", "raw")  # the keys of a rejected row
 _BATCH = 1000  # trajectories in a row group
 _OBJECTS = 100_000  # more objects than a row has
@@ -32,6 +34,7 @@ class Counts:
     turns: int = 0  # of the agent
     observations: Counter[str] = field(default_factory=Counter)  # of the agent, by kind
     rejected: Counter[str] = field(default_factory=Counter)  # rows, by reason
+    lost: Counter[str] = field(default_factory=Counter)  # trajectories, by what the written form cannot hold of them
 
     def add(self, trajectory: Trajectory) -> None:
         self.trajectories += 1
@@ -43,6 +46,7 @@ class Counts:
         self.turns += other.turns
         self.observations += other.observations
         self.rejected += other.rejected
+        self.lost += other.lost
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -62,21 +66,44 @@ def write(
     *,
     strict: bool = False,
     sources: Iterable[str | Path | None] = (),
+    to: str = OWN,
 ) -> Counts:
     """Write trajectories to `out` (.jsonl or .parquet), and rejected rows with their reasons to `rejects`.
 
     Args:
+        to: their form: our own, or one of `exports.TO`.
         rejects: the default is `X.rejects.jsonl` beside `out`. Not written if nothing was rejected.
         strict: stop at the first rejected row and write nothing.
     """
     counts = Counts()
+    check_form(Path(out), to)
     with outputs(out, rejects, counts, sources) as (unfinished, reject_file), _few_collections():
         kept = _kept(rows, counts, reject_file, strict)
         if Path(out).suffix == ".parquet":
-            write_parquet(kept, unfinished)
-        else:
+            write_parquet(kept, unfinished, to, counts)
+        elif to == OWN:
             _write_lines(kept, unfinished)
+        else:
+            with unfinished.open("wb", 1 << 20) as file:
+                for row in exported(kept, to, counts):
+                    file.write(json.dumps(finite(row), ensure_ascii=False).encode(errors="backslashreplace") + b"\n")
     return counts
+
+
+def check_form(out: Path, to: str) -> None:
+    """Refuse an unknown form, and a file that cannot hold it."""
+    if to not in FORMS:
+        raise UserError(f"--to is {to!r}{nearest(to, FORMS)}")
+    if to == "atif" and out.suffix != ".jsonl":
+        raise UserError(f"{out}: ATIF is JSON: write a name that ends in .jsonl")
+
+
+def exported(trajectories: Iterable[Trajectory], to: str, counts: Counts) -> Iterator[dict[str, Any]]:
+    """Yield trajectories in a form of `exports.TO`, and count what it cannot hold of them."""
+    make, lost = exports.TO[to]
+    for trajectory in trajectories:
+        counts.lost.update(lost(trajectory))
+        yield make(trajectory)
 
 
 def path_of_rejects(out: str | Path, rejects: str | Path | None = None) -> Path:
@@ -187,28 +214,35 @@ def _kept(rows: Iterable[Outcome], counts: Counts, rejects: IO[bytes], strict: b
         rejects.write(f"{json.dumps(entry, ensure_ascii=False)}\n".encode(errors="backslashreplace"))
 
 
-def write_parquet(trajectories: Iterable[Trajectory], path: Path) -> None:
-    """Write a parquet file. The column `trajectory` holds each trajectory as JSON; the other columns are for queries."""
+def write_parquet(trajectories: Iterable[Trajectory], path: Path, to: str, counts: Counts) -> None:
+    """Write a parquet file: `exports.messages` as rows, or our own trajectories."""
     pyarrow, parquet = pyarrow_modules()
-    columns = {
+    if to == OWN:
+        columns, rows = _columns(pyarrow), map(_row, trajectories)
+    else:
+        columns, rows = exports.columns(pyarrow), map(exports.flat, exported(trajectories, to, counts))
+    schema = pyarrow.schema(columns.items())
+    with parquet.ParquetWriter(path, schema) as writer:
+        while batch := list(islice(rows, _BATCH)):
+            writer.write_table(pyarrow.Table.from_pylist(batch, schema))
+
+
+def _columns(pyarrow: Any) -> dict[str, Any]:
+    """Return the columns of our own rows: `trajectory` holds each as JSON, the others are for queries."""
+    return {
         "task_id": pyarrow.string(),
         "success": pyarrow.bool_(),
         "reward": pyarrow.float64(),
         "turns": pyarrow.int32(),
         "trajectory": pyarrow.large_string(),
     }
-    schema = pyarrow.schema(columns.items())
-    with parquet.ParquetWriter(path, schema) as writer:
-        rest = iter(trajectories)
-        while batch := list(islice(rest, _BATCH)):
-            rows = [
-                {
-                    "task_id": one.task_id.encode(errors="backslashreplace").decode(),
-                    "success": one.success,
-                    "reward": one.reward,
-                    "turns": len(one.turns),
-                    "trajectory": one.to_bytes().decode(),
-                }
-                for one in batch
-            ]
-            writer.write_table(pyarrow.Table.from_pylist(rows, schema))
+
+
+def _row(one: Trajectory) -> dict[str, Any]:
+    return {
+        "task_id": one.task_id.encode(errors="backslashreplace").decode(),
+        "success": one.success,
+        "reward": one.reward,
+        "turns": len(one.turns),
+        "trajectory": one.to_bytes().decode(),
+    }

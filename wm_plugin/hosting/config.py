@@ -57,8 +57,8 @@ class RunConfig(Options):
         "What the objective counts, and how strongly.", default=EchoConfig()
     )
     environment: Annotated[str | dict[str, str] | None, Parsed] = option(
-        "An environment class: a registered name (wm env list), or package.module:Class; or {name: class}, from which the "
-        "dataset's column `environment` chooses. Null: the host's own tools.",
+        "An environment class: a registered name (wm env list), package.module:Class or openenv:http://host:port "
+        "(docs/worlds.md); or {name: class}, from which the dataset's column `environment` chooses. Null: the host's own tools.",
         default=None,
         write="a name (wm env list), package.module:Class, or {name: class}",
     )

@@ -263,6 +263,11 @@ class Objective(Options):
             weights = torch.where(nll <= self.max_token_nll, weights, torch.zeros_like(weights))
         return weights
 
+    @classmethod
+    def has_loss(cls) -> bool:
+        """Return whether the class defines `loss`; without it nothing can be trained."""
+        return cls.loss is not Objective.loss
+
     def loss(self, logps: torch.Tensor, weights: torch.Tensor, num_tokens: torch.Tensor | float) -> torch.Tensor:
         """Return the term without its coefficient. Summed over an optimizer step's micro-batches and ranks, it is exact.
 

@@ -4,6 +4,7 @@ The boundary is bubblewrap: new namespaces for users, processes, the network and
 libraries, and of the Python installation if the program is Python; an empty environment; no capabilities. A filter of system
 calls denies new processes, threads, sockets and memory that resource limits do not count (RLIMIT_NPROC does not hold for root,
 the user of most containers). Resource limits are not set here: the program must set them itself before it runs foreign code.
+`start` keeps a sandbox open for a program that may start others; `worlds.kit.shell` limits and watches these.
 
 The program can read these files, including all of /usr but for this package, and can use one processor until the timeout.
 """
@@ -21,7 +22,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import IO, NamedTuple
 
 from wm_plugin.errors import UserError
 
@@ -59,8 +60,76 @@ def run(
         OSError: no process can be started.
     """
     # Files instead of pipes: FSIZE bounds the output, and no writer waits for a reader.
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as source:
+        source.write(stdin)
+        source.seek(0)
+        third = subprocess.STDOUT if errors else subprocess.DEVNULL
+        started = _launch(program, _CLOSED, files or {}, _filter(), stdin=source, stdout=output, stderr=third)
+        try:
+            started.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            return Run(b"", None)
+        finally:
+            started.end()
+        output.seek(0)
+        return Run(output.read(most), started.process.returncode)
+
+
+class Started:
+    """A sandbox that runs. `inner` is the host's number of its first process, with which all ends; 0 if it did not start."""
+
+    def __init__(self, process: subprocess.Popen[bytes], info: bytes) -> None:
+        self.process, self.inner = process, 0
+        with suppress(ValueError, KeyError):
+            self.inner = int(json.loads(info)["child-pid"])
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the sandbox's first process."""
+        if self.process.poll() is None and self.inner:
+            with suppress(OSError):  # it has just ended
+                os.kill(self.inner, number)
+
+    def end(self) -> None:
+        """Kill the sandbox's first process, with which the kernel kills all in it, and let bubblewrap reap it and end.
+
+        If both were killed, the first process would stay as a zombie where the host's process 1 reaps nothing, as in many
+        containers.
+        """
+        self.signal(signal.SIGKILL)
+        try:
+            self.process.wait(_GOODBYE)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
+
+def start(
+    program: Sequence[str], options: Sequence[str], files: Mapping[str, bytes], pass_fds: Sequence[int]
+) -> Started:
+    """Start a program that may start others, and return. It lives until `end`, and no longer than the thread that calls this.
+
+    Args:
+        options: further ones of bubblewrap.
+        files: read-only files, contents by path.
+        pass_fds: descriptors that the program has under the same numbers.
+
+    Raises:
+        OSError: no process can be started.
+    """
+    return _launch(program, [*options, "--remount-ro", "/"], files, _filter(forks=True), pass_fds)
+
+
+def _launch(
+    program: Sequence[str],
+    options: Sequence[str],
+    files: Mapping[str, bytes],
+    rules: bytes,
+    pass_fds: Sequence[int] = (),
+    stdin: IO[bytes] | int = subprocess.DEVNULL,
+    stdout: IO[bytes] | int = subprocess.DEVNULL,
+    stderr: int = subprocess.DEVNULL,
+) -> Started:
     with ExitStack() as stack:
-        output = stack.enter_context(tempfile.TemporaryFile())
 
         def file(content: bytes) -> int:
             opened = stack.enter_context(tempfile.TemporaryFile())
@@ -68,78 +137,67 @@ def run(
             opened.seek(0)
             return opened.fileno()
 
-        mounts = [(path, file(content)) for path, content in (files or {}).items()]
-        denied, source = file(_filter()), file(stdin)
-        info = stack.enter_context(tempfile.TemporaryFile())
-        process = subprocess.Popen(
-            [*_command(program, mounts), "--seccomp", str(denied), "--info-fd", str(info.fileno()), "--", *program],
-            stdin=source,
-            stdout=output,
-            stderr=subprocess.STDOUT if errors else subprocess.DEVNULL,
-            env={},
-            pass_fds=[denied, info.fileno(), *(number for _, number in mounts)],
-            start_new_session=True,
-        )
+        mounts = {path: file(content) for path, content in files.items()}
+        binds = [
+            word for path, number in mounts.items() for word in ("--perms", "0555", "--ro-bind-data", str(number), path)
+        ]
+        denied = file(rules)
+        reader, writer = os.pipe()
+        info = stack.enter_context(open(reader, "rb"))
         try:
-            process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            return Run(b"", None)
+            process = subprocess.Popen(
+                [*_base(program), *binds, *options, "--seccomp", str(denied), "--info-fd", str(writer), "--", *program],
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                env={},
+                pass_fds=[denied, writer, *mounts.values(), *pass_fds],
+                start_new_session=True,
+            )
         finally:
-            if process.poll() is None:
-                _kill(process, info)
-        output.seek(0)
-        return Run(output.read(most), process.returncode)
-
-
-def _kill(process: subprocess.Popen[bytes], info: BinaryIO) -> None:
-    """Kill the sandbox's first process, with which the kernel kills all in it, and let bubblewrap reap it and end.
-
-    If both were killed, the first process would stay as a zombie where the host's process 1 reaps nothing, as in many containers.
-    """
-    info.seek(0)
-    with suppress(ValueError, KeyError, OSError):  # it has not started yet, or has just ended
-        os.kill(json.loads(info.read())["child-pid"], signal.SIGKILL)
-    try:
-        process.wait(_GOODBYE)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+            os.close(writer)
+        return Started(process, info.read())
 
 
 _checked: dict[tuple[str, ...], str] = {}  # why a program cannot run here, "" if it can; checked once per process
 _lock = threading.Lock()
 
 
-def check(what: str, program: Sequence[str]) -> None:
+def check(what: str, program: Sequence[str], options: Sequence[str] = ()) -> None:
     """Check that sandboxes work here and that `program` succeeds in one; tried once per process.
 
     Args:
         what: the beginning of the message: "code verifiers run".
         program: the path and the arguments.
+        options: of `start`.
 
     Raises:
         UserError: bubblewrap is not installed, may not create namespaces here, or does not support this platform.
     """
     with _lock:
-        if (key := tuple(program)) not in _checked:
-            _checked[key] = _problem(program)
+        if (key := (*options, *program)) not in _checked:
+            _checked[key] = _problem(program, options or _CLOSED)
     if _checked[key]:
         raise UserError(f"{what} in bubblewrap's sandbox only, and {_checked[key]}")
 
 
-def _problem(program: Sequence[str]) -> str:
+def _problem(program: Sequence[str], options: Sequence[str]) -> str:
     if not sys.platform.startswith("linux") or platform.machine() not in _SYSTEMS:
         return f"that is for Linux on {' or '.join(_SYSTEMS)}; this is {sys.platform} on {platform.machine()}"
     if not shutil.which("bwrap"):
         return "bwrap is not installed: install the system package bubblewrap"
-    tried = subprocess.run([*_command(program), "--", *program], env={}, capture_output=True, text=True, timeout=60)
+    command = [*_base(program), *options, "--", *program]
+    tried = subprocess.run(command, env={}, capture_output=True, text=True, timeout=60)
     if tried.returncode:
         return f"it does not work here: {' '.join(tried.stderr.split())[:200] or f'exit code {tried.returncode}'}"
     return ""
 
 
-def _command(program: Sequence[str], mounts: Sequence[tuple[str, int]] = ()) -> list[str]:
-    """The bubblewrap command. Inside there is no /proc, /dev, /etc or home, and no place to write."""
+_CLOSED = ("--dir", "/empty", "--remount-ro", "/", "--chdir", "/empty")  # no place to write
+
+
+def _base(program: Sequence[str]) -> list[str]:
+    """How every bubblewrap command begins. Inside there is no /proc, /dev, /etc or home."""
     command = [
         shutil.which("bwrap") or "bwrap",
         "--unshare-all",
@@ -165,9 +223,7 @@ def _command(program: Sequence[str], mounts: Sequence[tuple[str, int]] = ()) -> 
     for package in {_PACKAGE, *(os.path.realpath(path) for folder in bounds for path in _installed(folder))}:
         if any(Path(package).is_relative_to(folder) for folder in bounds):
             command += ["--tmpfs", package, "--remount-ro", package]
-    for name, number in mounts:
-        command += ["--ro-bind-data", str(number), name]
-    return [*command, "--dir", "/empty", "--remount-ro", "/", "--chdir", "/empty"]
+    return command
 
 
 def _installed(folder: str) -> Iterator[Path]:
@@ -178,37 +234,67 @@ def _installed(folder: str) -> Iterator[Path]:
 
 
 class _System(NamedTuple):
-    architecture: int  # AUDIT_ARCH_…
-    denied: tuple[int, ...]  # numbers of system calls
+    """Numbers of system calls of an architecture (AUDIT_ARCH_…)."""
+
+    architecture: int
+    clone: int
+    forks: tuple[int, ...]  # beside clone and clone3
+    others: tuple[int, ...]
+
+    @property
+    def denied(self) -> tuple[int, ...]:
+        return (*self.forks, self.clone, _CLONE3, *self.others)
 
 
-# fork vfork clone clone3 · socket socketpair · shmget semget msgget memfd_create memfd_secret · ptrace process_vm_readv
-# process_vm_writev · mount unshare setns · bpf perf_event_open userfaultfd io_uring_setup · add_key request_key keyctl · mq_open
+# fork vfork · socketpair · socket shmget semget msgget memfd_create memfd_secret · ptrace process_vm_readv process_vm_writev ·
+# mount unshare setns · bpf perf_event_open userfaultfd io_uring_setup · add_key request_key keyctl · mq_open
 _SYSTEMS = {
     "x86_64": _System(
-        0xC000003E,
-        (57, 58, 56, 435, 41, 53, 29, 64, 68, 319, 447, 101, 310, 311, 165, 272, 308, 321, 298, 323, 425, 248, 249, 250, 240),
+        0xC000003E, 56, (57, 58, 53),
+        (41, 29, 64, 68, 319, 447, 101, 310, 311, 165, 272, 308, 321, 298, 323, 425, 248, 249, 250, 240),
     ),
     "aarch64": _System(
-        0xC00000B7,
-        (220, 435, 198, 199, 194, 190, 186, 279, 447, 117, 270, 271, 40, 97, 268, 280, 241, 282, 425, 217, 218, 219, 180),
+        0xC00000B7, 220, (199,),
+        (198, 194, 190, 186, 279, 447, 117, 270, 271, 40, 97, 268, 280, 241, 282, 425, 217, 218, 219, 180),
     ),
 }  # fmt: skip
+_CLONE3, _NAMESPACES = 435, 0x7E020000  # CLONE_NEW…
 
 
-def _filter() -> bytes:
-    """The seccomp program: denied calls fail with EPERM, calls of another architecture kill, all others pass."""
+def _filter(forks: bool = False) -> bytes:
+    """The seccomp program: denied calls fail with EPERM, calls of another architecture kill, all others pass.
+
+    With `forks`, new processes and threads pass unless they ask for namespaces. clone3, whose flags no filter sees, does not
+    exist then, and C libraries take clone.
+    """
     system = _SYSTEMS[platform.machine()]
-    load, equal, at_least, give = 0x20, 0x15, 0x35, 0x06  # BPF_LD|W|ABS, BPF_JMP|JEQ|K, BPF_JMP|JGE|K, BPF_RET|K
-    allow, refuse, kill = 0x7FFF0000, 0x00050001, 0x80000000  # SECCOMP_RET_ALLOW, _ERRNO|EPERM, _KILL_PROCESS
-    count = len(system.denied)
+    load, equal, at_least, any_of, give = (
+        0x20,
+        0x15,
+        0x35,
+        0x45,
+        0x06,
+    )  # BPF_LD|W|ABS, BPF_JMP|{JEQ,JGE,JSET}|K, BPF_RET|K
+    allow, refuse, absent, kill = (
+        0x7FFF0000,
+        0x00050001,
+        0x00050026,
+        0x80000000,
+    )  # ALLOW, ERRNO|EPERM, ERRNO|ENOSYS, KILL_PROCESS
+    denied = system.others if forks else system.denied
+    # the flags of clone are its first argument, whose lower half is at 16
+    clones = [(equal, 0, 1, _CLONE3), (give, 0, 0, absent), (equal, 0, 3, system.clone), (load, 0, 0, 16)]
+    clones += [(any_of, 0, 1, _NAMESPACES), (give, 0, 0, refuse)]
+    clones = clones if forks else []
+    count = len(denied) + len(clones)
     program = [
         (load, 0, 0, 4),  # the architecture
         (equal, 1, 0, system.architecture),
         (give, 0, 0, kill),
         (load, 0, 0, 0),  # the number
         (at_least, count + 1, 0, 0x40000000),  # x32 calls have other numbers
-        *((equal, count - place, 0, number) for place, number in enumerate(system.denied)),
+        *((equal, count - place, 0, number) for place, number in enumerate(denied)),
+        *clones,
         (give, 0, 0, allow),
         (give, 0, 0, refuse),
     ]

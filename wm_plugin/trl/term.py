@@ -281,7 +281,7 @@ def resolve(world_model: Objective | None, args: Any) -> Objectives:
     Raises:
         UserError: both are given, or the argument is not an objective.
     """
-    if world_model is not None and not isinstance(world_model, Objective):
+    if world_model is not None and not (isinstance(world_model, Objective) and world_model.has_loss()):
         raise UserError(f"world_model is {shown(world_model)}; write world_model=EchoConfig(coeff=0.05)")
     if isinstance(args, ObjectiveSettings):
         fields = args.echo_fields_set()

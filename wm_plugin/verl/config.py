@@ -75,7 +75,7 @@ def read_config(config: Any) -> WorldModelConfig:
     values = dict(values)
     path = values.pop("objective", "echo")
     kind = OBJECTIVES.get(str(path))
-    if not (isinstance(kind, type) and issubclass(kind, Objective)):
+    if not (isinstance(kind, type) and issubclass(kind, Objective) and kind.has_loss()):
         raise UserError(
             f"wm.objective is {shown(path)}, which is no objective; write {' or '.join(OBJECTIVES)}, or a class of your own"
         )

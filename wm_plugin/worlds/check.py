@@ -23,6 +23,7 @@ from wm_plugin.hosting.world import is_over, tool_methods
 from wm_plugin.untrusted import loads
 from wm_plugin.worlds.kit import protocol
 from wm_plugin.worlds.kit.protocol import Chooser, ToolCall
+from wm_plugin.worlds.ready import Use, uses
 from wm_plugin.worlds.worlds import World, load
 
 MAX_TURNS, WANDERER_TURNS = 200, 30  # of any episode and of a wanderer's; environments end on their own
@@ -47,11 +48,15 @@ class Finding:
 
 @dataclass
 class Report:
-    """The findings. Speeds are those of this machine; `bytes_an_instance` is the memory of an instance in an episode."""
+    """The findings, and what each use of the world still needs.
+
+    Speeds are those of this machine; `bytes_an_instance` is the memory of an instance in an episode.
+    """
 
     environment: str
     level: str | None
     findings: list[Finding] = field(default_factory=list)
+    uses: list[Use] = field(default_factory=list)
     expert_success: float | None = None
     steps_per_second: float = 0.0
     resets_per_second: float = 0.0
@@ -98,6 +103,7 @@ def check(world: World, *, seeds: int = 20, level: str | None = None, quick: boo
             report.add("any input", _robustness_problem(world, rows[0]), good)
             if not quick:
                 _speed(world, rows, report)
+        report.uses = uses(world, [finding.name for finding in report.findings if finding.state == "fail"])
     except UserError:
         raise
     except Exception as error:
@@ -304,7 +310,10 @@ def _speed(world: World, rows: Sequence[Row], report: Report) -> None:
 
 
 def bytes_an_instance(world: World, rows: Sequence[Row]) -> int | None:
-    """Measure the bytes of an instance in an episode, with the processes that it starts; None on systems without /proc."""
+    """Measure the bytes of an instance in an episode, with the processes that it starts; None on systems without /proc, and where
+    episodes are on a server."""
+    if getattr(world.environment, "is_remote", False):
+        return None
 
     def started(count: int) -> list[Any]:
         instances = [world.make() for _ in range(count)]

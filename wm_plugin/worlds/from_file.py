@@ -7,24 +7,21 @@ Hosts make schemas of Python functions, so functions are made of the file's sche
 refused.
 """
 
-import inspect
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from keyword import iskeyword
 from pathlib import Path
 from typing import Any, Literal
 
 from wm_plugin.errors import UserError, shown
-from wm_plugin.hosting.world import NOT_TOOLS, not_a_tool
+from wm_plugin.hosting.world import not_a_tool
 from wm_plugin.options import Options, option
 from wm_plugin.runtime.texts import read_yaml
 from wm_plugin.worlds import scenarios
+from wm_plugin.worlds.kit.made import TAKEN, Parameter, is_parameter_name, is_tool_name, make_tool
 from wm_plugin.worlds.kit.protocol import observers, tool_schema
 from wm_plugin.worlds.scenarios import Scenario
 
 _TYPES: dict[Any, Any] = {"string": str, "integer": int, "number": float, "boolean": bool, "object": dict}
-# Attributes of every environment, which no tool may take the place of.
-_TAKEN = (*NOT_TOOLS, "over", "success", "turns", "max_turns", "metrics", "observer")
 
 
 class _File(Options):
@@ -104,9 +101,9 @@ def _tool(schema: Any, where: str) -> Callable[..., str]:
     """Make a tool with this schema, which a world model answers."""
     schema = _field(schema, "function", schema)
     name, description = _field(schema, "name"), _field(schema, "description")
-    if not isinstance(name, str) or not name.replace("-", "_").isidentifier() or name[0] == "_" or name in _TAKEN:
+    if not is_tool_name(name):
         raise UserError(
-            f"{where}: name is {shown(name)}; write letters, digits and underscores, and none of {', '.join(_TAKEN)}"
+            f"{where}: name is {shown(name)}; write letters, digits and underscores, and none of {', '.join(TAKEN)}"
         )
     where, parameters = f"{where} ({name})", _field(schema, "parameters", {})
     properties, required = _field(parameters, "properties", {}), _field(parameters, "required", [])
@@ -118,20 +115,16 @@ def _tool(schema: Any, where: str) -> Callable[..., str]:
     for owner, value in {name: description, **told}.items():
         if not isinstance(value, str) or not value.strip():
             raise UserError(f"{where}: description of {shown(owner)} is {shown(value)}; write a text")
-    arguments = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
+    parameters_of: list[Parameter] = []
     for one, it in properties.items():
-        if not isinstance(one, str) or not one.isidentifier() or iskeyword(one) or one == "self":
+        if not is_parameter_name(one):
             raise UserError(f"{where}: a parameter is called {shown(one)}, which is no name in Python; rename it")
-        default = inspect.Parameter.empty if one in required else None
-        arguments.append(inspect.Parameter(one, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=_type(it)))
+        parameters_of.append((one, _type(it), one in required, told[one]))
 
-    def tool(self: Any, **_: Any) -> str:
+    def run(self: Any, _: dict[str, Any]) -> str:
         raise UserError(f"{name}: {type(self)._wm_file} has no world behind it; add simulation")
 
-    tool.__name__, tool.__signature__ = name, inspect.Signature(arguments)  # type: ignore[attr-defined]
-    tool.__annotations__ = {one.name: one.annotation for one in arguments[1:]}
-    lines = [f"    {one}: {text}" for one, text in told.items()]
-    tool.__doc__ = "\n".join([str(description), *(["", "Args:"] if lines else []), *lines])
+    tool = make_tool(name, str(description), parameters_of, run)
     _check(tool, str(description), properties, required, where)
     return tool
 

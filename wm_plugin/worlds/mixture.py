@@ -9,6 +9,7 @@ from typing import Any
 
 from wm_plugin.errors import UserError
 from wm_plugin.registry import import_object
+from wm_plugin.worlds.specs import maker
 from wm_plugin.worlds.worlds import load
 
 
@@ -20,9 +21,9 @@ def dataset_rows(
     All rows have the columns of all environments; a column that an environment does not use is None.
 
     Args:
-        environments: how many rows of each, by its registered name or its class's dotted path; or the arguments of its
-            `dataset_rows`, such as {"count": 64, "max_turns": 10}. With "world" among them the key is a name of your own, for a
-            world that is simulated beside itself: {"sim": {"world": "grid", "count": 64}}.
+        environments: how many rows of each, by its registered name, its class's dotted path or its server; or the arguments of
+            its `dataset_rows`, such as {"count": 64, "max_turns": 10}. With "world" among them the key is a name of your own, for
+            a world that is simulated beside itself: {"sim": {"world": "grid", "count": 64}}.
     """
     if not environments:
         raise UserError('environments is empty; write {"grid": 64, "sql": 64}')
@@ -42,6 +43,8 @@ def _rows(name: str, arguments: int | Mapping[str, Any], seed: int, held_out: bo
     if world.spec.dataset_rows is None:
         raise UserError(f"{name} has no dataset_rows that could take arguments; write a number of rows")
     function = import_object(world.spec.dataset_rows, field="environments")
+    if maker(world.spec.path):
+        arguments["path"] = world.spec.path
     try:
         rows: list[dict[str, Any]] = function(**{"seed": seed, "held_out": held_out} | arguments)
     except TypeError as error:

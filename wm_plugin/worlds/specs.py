@@ -3,6 +3,7 @@
 To register a world, add one entry to the file. A user's own class needs none: `worlds.load` takes its dotted path.
 """
 
+import importlib
 import importlib.util
 import shutil
 from collections.abc import Callable
@@ -109,23 +110,24 @@ def described_as(world: str) -> Callable[[type[T]], type[T]]:
 
 class _Environments(Registry):
     def get(self, name: str) -> Any:
-        """Return the class of this name, at this dotted path, or of this file (see `from_file`)."""
-        if not is_file(name):
+        """Return the class of this name, at this dotted path, or that a module makes (see `maker`)."""
+        made_by = maker(name)
+        if made_by is None:
             return super().get(name)
-        from wm_plugin.worlds.from_file import world_of
-
-        return world_of(name)
+        return importlib.import_module(f"wm_plugin.worlds.{made_by}").world_of(name)
 
 
-def is_file(name: str) -> bool:
-    """Return whether a world's name is the path of a file."""
-    return name.endswith((".yaml", ".yml", ".json"))
+def maker(name: str) -> str | None:
+    """Return the module whose `world_of` makes the class of a world's name: of an OpenEnv server's or a file's; else None."""
+    if name.startswith("openenv:"):
+        return "openenv"
+    return "from_file" if name.endswith((".yaml", ".yml", ".json")) else None
 
 
 ENVIRONMENTS = _Environments("environment", **{name: spec.path for name, spec in SPECS.items()})
 
 
 def load(name: str) -> type:
-    """Return the class of a registered world, at a dotted path, or of a file: `load("maze")`."""
+    """Return the class of a registered world, at a dotted path, of a file or an OpenEnv server: `load("maze")`."""
     environment: type = ENVIRONMENTS.get(name)
     return environment

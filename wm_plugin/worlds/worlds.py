@@ -18,9 +18,10 @@ from wm_plugin.data.schema import Kind
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.hosting.world import missing_columns, tool_methods, tool_names
 from wm_plugin.registry import import_object
+from wm_plugin.worlds.kit.choices import choices
 from wm_plugin.worlds.kit.protocol import Chooser, ToolCall, check_world, observers, refusals, tool_schema
 from wm_plugin.worlds.kit.rows import world_seed
-from wm_plugin.worlds.specs import ENVIRONMENTS, SPECS, EnvironmentSpec, is_file
+from wm_plugin.worlds.specs import ENVIRONMENTS, SPECS, EnvironmentSpec, maker
 from wm_plugin.worlds.wrappers.control import ControlConfig, controlled
 
 WORDS = ("", "1", "yes", "look", "north", "the door")  # a wanderer's arguments for parameters of type text
@@ -112,7 +113,7 @@ class World:
             raise UserError(f"--level: {self.name} has no level {level!r}{nearest(level, self.levels)}")
         if self.spec.dataset_rows is not None:
             dataset_rows: Callable[..., list[dict[str, Any]]] = self._object(self.spec.dataset_rows)
-            if is_file(self.spec.path):
+            if maker(self.spec.path):
                 dataset_rows = partial(dataset_rows, path=self.spec.path)
             chosen: dict[str, Any] = {"level": level, "split": split}
             chosen = {name: it for name, it in chosen.items() if it is not None}
@@ -157,11 +158,12 @@ class World:
         return chooser
 
     def _object(self, path: str) -> Any:
-        return ENVIRONMENTS.get(path) if is_file(path) else import_object(path, field=f"environment {self.name!r}")
+        return ENVIRONMENTS.get(path) if maker(path) else import_object(path, field=f"environment {self.name!r}")
 
 
 def load(name: str) -> World:
-    """Return the environment of a registered name, a dotted path (`my_package.worlds:MyEnvironment`), or a file (`desk.yaml`).
+    """Return the environment of a registered name, a dotted path (`my_package.worlds:MyEnvironment`), a file (`desk.yaml`) or an
+    OpenEnv server (`openenv:http://localhost:8000`).
 
     A registered one is not imported yet. A user's class is: the functions `dataset_rows`, `expert` and `wanderer` and the names
     `LEVELS`, `SPLITS` and `INSTRUCTION` are taken from the module that defines the class, if it has them.
@@ -194,7 +196,7 @@ def _spec_of_class(path: str) -> EnvironmentSpec:
 
 
 def wander(rng: random.Random) -> Chooser:
-    """Return a random policy for any environment: it calls any tool, with values by its parameters' types."""
+    """Return a random policy for any environment: it calls any tool, with values that the schema and docstring name."""
 
     def choose(environment: Any) -> ToolCall:
         tool = rng.choice(sorted(tool_methods(environment)))
@@ -211,13 +213,18 @@ def _parameters(tool: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _value(schema: dict[str, Any], rng: random.Random) -> Any:
-    kind = schema.get("type")
-    if "enum" in schema:
+    """Draw a value that a schema allows: of its `enum`, of those that its description names, or of its type."""
+    if schema.get("enum"):
         return rng.choice(schema["enum"])
-    if kind in ("integer", "number"):
-        return rng.randint(0, 100)
+    kind, description = schema.get("type"), str(schema.get("description", ""))
+    if kind == "array":
+        items = {"description": description, **schema.get("items", {})}
+        return [_value(items, rng) for _ in range(rng.randint(0, 3))]
     if kind == "boolean":
         return rng.random() < 0.5
-    if kind == "array":
-        return [_value(schema.get("items", {}), rng) for _ in range(rng.randint(0, 3))]
-    return {} if kind == "object" else rng.choice(WORDS)
+    if kind == "object":
+        return {}
+    named = choices(description)
+    if kind in ("integer", "number"):
+        return rng.choice((named and named.numbers) or range(101))
+    return str(named.draw(rng, WORDS)) if named else rng.choice(WORDS)

@@ -12,7 +12,7 @@ from wm_plugin.client.server import Server
 from wm_plugin.data import expand
 from wm_plugin.data.building import build
 from wm_plugin.data.chat import chat
-from wm_plugin.data.hidden import HIDDEN, agents_view
+from wm_plugin.data.hidden import HIDDEN
 from wm_plugin.data.kinds import KINDS
 from wm_plugin.data.prompts import dialogue, load, render
 from wm_plugin.data.render import reward_columns, write_context
@@ -68,7 +68,6 @@ AGENTS = {
     "an agent in a world model": lambda: list(Situation(EPISODE)),
     "self-reflection": lambda: reflected(EPISODE, 1, [EPISODE.turns[0]]),
     "a context as text": lambda: write_context(CONTEXT),
-    "an agent's view": lambda: agents_view(CONTEXT).model_dump(),
     "columns of judges": lambda: reward_columns(SECOND, "mcp"),
     "RWML, where the policy predicts": lambda: render(SECOND, load("rwml")).messages,
     "a domain": lambda: render(SECOND, load("mcp")).messages,

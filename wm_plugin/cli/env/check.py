@@ -22,6 +22,9 @@ def show(result: dict[str, Any]) -> None:
         print(f"{report['environment']}{level}: {'ok' if report['ok'] else 'FAILS'}")
         for finding in report["findings"]:
             print(f"  {_MARKS[finding['state']]:<5} {finding['name']}: {finding['detail']}")
+        for use in report["uses"]:
+            add = f"add {'; '.join(use['add'])} ({use['docs']})" if use["add"] else "ready"
+            print(f"  {'--' if use['add'] else 'ok':<5} {use['name']}: {add}")
         memory = report["bytes_an_instance"]
         size = "unknown memory" if memory is None else f"{memory / 1024:,.1f} KB"
         speeds = f"{report['steps_per_second']:,.0f} steps/s, {report['resets_per_second']:,.0f} resets/s"
@@ -39,10 +42,11 @@ def check(
     level: str | None = None,
     seeds: Count = 20,
 ) -> dict[str, Any]:
-    """Does a world keep the protocol, is it deterministic, and how fast is it?
+    """Does a world keep the protocol, is it deterministic, how fast is it, and what is it ready for?
 
-    Plays rows with the world's wanderer and its expert: with one instance, with new ones, and in another process. As JSON,
-    `checked` has a report for each world, `skipped` what the others need.
+    Plays rows with the world's wanderer and its expert: with one instance, with new ones, and in another process. Then says what
+    training, held-out evaluation, the verifier and consistency still need; what is missing there is no failure. As JSON,
+    `checked` has a report for each world, with `findings` and `uses`; `skipped` what the others need.
 
     Args:
         every: Check every world of this package that can run here.

@@ -67,7 +67,8 @@ def rollout(
     --verify, the sums of `checks`, `refused`, `spent`, `unanswered` and `questions`.
 
     Args:
-        name: A world by name, or as package.module:Class; with --simulation also a file of tools (docs/agentworld.md).
+        name: A world by name, package.module:Class or openenv:http://host:port; with --simulation also a file of tools
+            (docs/agentworld.md).
         count: How many tasks.
         out: X.jsonl or X.parquet.
         per_task: Episodes of each task, all with the task's id.

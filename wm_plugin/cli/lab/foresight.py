@@ -35,7 +35,7 @@ def foresight(
     limit: Count | None = None,
     judge: Judge = Judge(max_new_tokens=4096, batch_size=16),
     seed: int = 0,
-    out: measures.Out = None,
+    out: str | None = None,
 ) -> dict[str, Any]:
     """Does an agent foresee what comes of its actions, and how good are they?
 
@@ -55,6 +55,7 @@ def foresight(
         invalid: Regular expressions for observations that answer an invalid action, besides the known ones.
         limit: The first N trajectories of each file.
         seed: Seed of the intervals, and of a judge that samples.
+        out: Folder that keeps the judge's answers, the cases and the measures; the same command continues from it.
     """
     from wm_plugin.lab.evaluation import foresight
     from wm_plugin.lab.evaluation.measures import Evaluation, differences

@@ -19,7 +19,7 @@ def forgetting(
     backend: str = "hf",
     limit: Count | None = None,
     seed: int = 0,
-    out: measures.Out = None,
+    out: str | None = None,
 ) -> dict[str, Any]:
     """What did a training make a model forget? General benchmarks, by lm-eval.
 
@@ -40,6 +40,7 @@ def forgetting(
         backend: What runs the model in lm-eval: hf, vllm, ...
         limit: The first N questions of each benchmark, for a try.
         seed: Seed of the intervals.
+        out: Folder that keeps lm-eval's results and the measures; --model needs one.
     """
     from wm_plugin.lab.evaluation import forgetting
 

@@ -24,7 +24,7 @@ def perplexity(
     field: str = "text",
     batch_size: Count = 4,
     seed: int | None = None,
-    out: measures.Out = None,
+    out: str | None = None,
 ) -> dict[str, Any]:
     """How well does a model predict general text, before and after a training?
 
@@ -42,6 +42,7 @@ def perplexity(
         field: The field of a row that holds the text.
         batch_size: Texts at once.
         seed: Take random documents (default: the first ones).
+        out: Folder that keeps each document's perplexity and the measures.
     """
     from wm_plugin.lab.evaluation import perplexity as scores
     from wm_plugin.lab.evaluation.measures import Evaluation

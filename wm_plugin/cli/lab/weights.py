@@ -9,7 +9,7 @@ from wm_plugin.cli.support import progress
 
 
 @prints(measures.show)
-def weights(*, model: str, before: str, eta: Share = 1e-3, out: measures.Out = None) -> dict[str, Any]:
+def weights(*, model: str, before: str, eta: Share = 1e-3, out: str | None = None) -> dict[str, Any]:
     """Which share of a model's weights did a training change?
 
     The share of weights with |after - before| > eta * max(|before|, |after|), of all that are finite and not zero in both (RWML,
@@ -19,6 +19,7 @@ def weights(*, model: str, before: str, eta: Share = 1e-3, out: measures.Out = N
         model: The trained model: a folder, or a file or an index in it.
         before: The model that it was trained from.
         eta: Changes up to this share are none.
+        out: Folder that keeps the shares, by tensor, and the measures.
     """
     from wm_plugin.lab.evaluation.weights import changes, evaluation, pair, row  # imports torch
 

@@ -18,6 +18,11 @@ from wm_plugin.errors import UserError, nearest
 # Tried in this order: the most specific first.
 FORMATS = (
     "own",
+    "atif",
+    "openhands",
+    "minisweagent",
+    "responses",
+    "otel",
     "tau2",
     "taubench",
     "stabletoolbench",

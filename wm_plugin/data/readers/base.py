@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from wm_plugin.data import files
 from wm_plugin.data.errors import RowError
+from wm_plugin.data.messages import arguments_of
 from wm_plugin.data.schema import Fields, Source, Trajectory, misfit
 
 Convert = Callable[[Any, Source], Iterator[Trajectory | Fields]]
@@ -61,6 +62,18 @@ def _reject(record: files.Record, path: Path, kind: str, reason: str) -> Reject:
     return Reject(path.name, record.row, kind, reason, record.raw or _raw(record.value))
 
 
+def gathered(records: Iterable[files.Record]) -> Iterator[files.Record]:
+    """Yield the records of a file that is one list as one, after those that could not be read."""
+    values = []
+    for record in records:
+        if record.error is None:
+            values.append(record.value)
+        else:
+            yield record
+    if values:
+        yield files.Record(0, values)
+
+
 def number_of(value: Any) -> float | None:
     """Read a number that may be written as a string; None for anything else, and for NaN."""
     if isinstance(value, bool) or value is None:
@@ -84,6 +97,24 @@ def rest_of(record: Mapping[str, Any], *used: str, **read: Any) -> dict[str, Any
         for key, value in record.items()
         if key not in used and (key not in read or (key in unread and value is not None))
     }
+
+
+def tools_of(*listed: Any) -> list[dict[str, Any]]:
+    """Read the first of these lists of tool schemas that is not empty, each in OpenAI's envelope; a list may be JSON text.
+
+    Raises:
+        RowError: it is no list of objects.
+    """
+    tools: Any = next(filter(None, map(arguments_of, listed)), [])
+    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
+        raise RowError("the tools are no list of objects", "bad tools")
+    return [_tool(tool) for tool in tools]
+
+
+def _tool(tool: dict[str, Any]) -> dict[str, Any]:
+    if "function" in tool or not isinstance(tool.get("name"), str) or tool.get("type", "function") != "function":
+        return tool  # in its envelope already, or no function: a server's own tool
+    return {"type": "function", "function": {key: value for key, value in tool.items() if key != "type"}}
 
 
 def task_of(prompt: Any) -> str:

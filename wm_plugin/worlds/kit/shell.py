@@ -1,0 +1,323 @@
+"""A persistent bash in the sandbox of `runtime.sandbox`: a user's home with files, commands one after another, the final files.
+
+Two shells run inside. Process 1 is ours: it starts the user's shell again when that ends, and on a signal of the host it kills
+what runs. The other one is an interactive bash without a terminal, so that an interrupt ends a command and keeps the shell's
+state. It reads one line a command; the command is in it as a quoted text for `eval`, and so nothing in it, such as an open quote,
+reaches beyond it. Its standard input is empty, its outputs are one pipe; a second pipe says that it ended, with a word that only
+the host and this line know. The host reads and writes files itself, through /proc, and follows no link.
+
+What a command starts ends with it, in the background too. A command that takes too long, prints too much, or starts too many
+processes is stopped. The shell goes on if an interrupt ends it; else a new one is started, which has the files and the folder,
+but no variables, functions and options. RLIMIT_NPROC does not hold for root, so the host counts processes and memory.
+
+The same commands print the same texts: language, time zone and user are fixed, `ls` sorts by bytes and shows one date, `date`
+stands still at `CLOCK`, and git, tar and $RANDOM have fixed dates and seeds. What still shows the real clock or chance: `stat`,
+`find -printf`, `ls --full-time`, `ps`, `date -d yesterday`, programs that ask the system for the time, mktemp, /dev/urandom,
+processes that run at once, and how far a command came before it was stopped.
+"""
+
+import os
+import secrets
+import select
+import signal
+import time
+import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import cache
+from itertools import islice
+from typing import NamedTuple, Self
+
+from wm_plugin.errors import UserError, shown
+from wm_plugin.runtime import sandbox
+from wm_plugin.worlds.kit.shell_box import (
+    BASH,
+    CLOCK,
+    HOME,
+    LIMITS,
+    Limits,
+    close_sandbox,
+    open_sandbox,
+    options_of,
+    starter,
+)
+from wm_plugin.worlds.kit.shell_files import Entry, entry_of, open_folder, parts_of, read_file, write_entry
+
+MAX_COMMAND = 10_000  # characters; a line of them fits into a pipe
+# seconds: between looks at processes; for a shell that is interrupted; for a start
+_POLL, _GRACE, _LONG = 0.02, 1.0, 30.0
+_MOST_FILES, _DEEPEST = 10_000, 32  # of a home that is read
+
+
+class LostError(RuntimeError):
+    """The sandbox did not start or is gone, through no fault of a command."""
+
+
+class Result(NamedTuple):
+    """What a command printed on both outputs, in order; its exit code; and what went wrong.
+
+    `failure` is None, or what stopped it ("time", "output", "processes", "memory"), or "ended": the shell ended. `restarted`: the
+    next command has a new shell, with the files and the folder of the old one.
+    """
+
+    output: str
+    code: int
+    failure: str | None = None
+    restarted: bool = False
+
+
+@cache
+def check(*programs: str) -> None:
+    """Raise a UserError if the sandbox does not work here, or lacks one of these programs."""
+    sandbox.check("The shell runs", [BASH, "-c", ":"], [*options_of(LIMITS), "--remount-ro", "/"])
+    with Shell({}) as shell:
+        ran = shell.run(f"for one in {' '.join(programs)}; do command -v $one >/dev/null || echo $one; done")
+    if missing := ran.output.split():
+        raise UserError(f"the shell needs {', '.join(missing)}: install the system packages of these names")
+
+
+class Shell:
+    """A bash with files of its own.
+
+    Args:
+        files: contents by path, in the home unless a path is absolute. An `Entry` has a mode, or is a folder or a link.
+
+    Raises:
+        LostError: the sandbox does not start; `check` says whether it can.
+    """
+
+    def __init__(self, files: Mapping[str, str | bytes | Entry], limits: Limits = LIMITS) -> None:
+        self.limits, self._folder, self._is_new = limits, HOME, False
+        try:
+            self._pipes = starter(os.getpid()).submit(open_sandbox, limits).result()
+        except OSError as error:
+            raise LostError(str(error)) from None
+        self._end = weakref.finalize(self, close_sandbox, self._pipes, os.getpid())
+        self._root = f"/proc/{self._pipes.sandbox.inner}/root"
+        self._messages = bytearray()
+        try:
+            self._clear()
+            if self._ask(":", _LONG, watch=False) is None:  # from here on `_root` is the sandbox's
+                raise LostError("the sandbox does not start")
+            for path, content in files.items():
+                self.write(path, content)
+        except BaseException:
+            self.close()
+            raise
+
+    def run(self, command: str) -> Result:
+        """Run a command of one line or several. When this returns, it has ended, and so has all that it started.
+
+        Raises:
+            LostError: the sandbox is gone.
+        """
+        if "\0" in command or len(command) > MAX_COMMAND:
+            return Result(f"bash: a command has at most {MAX_COMMAND} characters, and no NUL\n", 2)
+        if "<<" in command:  # of an open here-document bash only warns
+            checked = self._run(f"{BASH} -nc {_quoted(command)}")
+            if "delimited by end-of-file" in checked.output:
+                return Result(checked.output.replace("warning: ", ""), 2)
+        return self._run(command)
+
+    def read(self, path: str) -> bytes | None:
+        """Return the bytes of a regular file; None if that path is none."""
+        *folders, name = parts_of(path)
+        try:
+            with open_folder(self._root, folders) as folder:
+                return read_file(folder, name, self.limits.disk)
+        except OSError:
+            return None
+
+    def write(self, path: str, content: str | bytes | Entry) -> None:
+        """Write a file, folder or link, and the folders above it. Its date is `CLOCK`.
+
+        Raises:
+            UserError: it cannot be written: a link is on the way, the disk is full.
+        """
+        *folders, name = parts_of(path)
+        try:
+            with open_folder(self._root, folders, make=True) as folder:
+                write_entry(folder, name, content)
+                os.utime(folder, (CLOCK, CLOCK))
+        except OSError as error:
+            raise UserError(f"{shown(path)} cannot be written in the shell: {error.strerror}") from None
+
+    def files(self, folder: str = HOME) -> dict[str, Entry]:
+        """Return what a folder has, by paths relative to it, sorted.
+
+        At most 10,000 entries, 32 folders deep; what the user made unreadable is missing unless the host is root.
+        """
+        top, found, left = parts_of(folder), dict[str, Entry](), 2 * self.limits.disk
+        queue: list[tuple[str, ...]] = [()]
+        for above in queue:
+            with suppress(OSError), open_folder(self._root, [*top, *above]) as number, os.scandir(number) as entries:
+                for name in sorted(one.name for one in islice(entries, _MOST_FILES - len(found))):
+                    with suppress(OSError):
+                        entry = entry_of(number, name, left)
+                        left -= len(entry.content)
+                        found["/".join((*above, name))] = entry
+                        if entry.kind == "folder" and len(above) < _DEEPEST:
+                            queue.append((*above, name))
+        return dict(sorted(found.items()))
+
+    def close(self) -> None:
+        """End the sandbox and all in it; nothing remains. Calling it again does nothing."""
+        self._end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _run(self, command: str) -> Result:
+        self._listen(0)
+        self._is_new |= self._take("ended") is not None  # since the last command
+        self._clear()
+        if self._is_new:
+            self._ask(f"cd -- {_quoted(self._folder)}", _GRACE)
+            self._clear()
+        self._is_new = False
+        answer = self._ask(command, self.limits.seconds)
+        if answer is None:
+            failure: str | None = self._failure
+            code, answer = 128 + signal.SIGKILL, self._interrupt()
+        else:
+            failure, code = "ended" if answer[0] == "ended" else None, answer[1]
+        if answer[0] == "ended":
+            self._is_new = True
+        else:
+            self._folder = answer[2]
+        self._listen(0)
+        return Result(self._shown(failure), code, failure, self._is_new)
+
+    def _ask(self, command: str, seconds: float, watch: bool = True) -> tuple[str, int, str] | None:
+        """Run a command. Return its word, exit code and folder, or those of the shell's end; None if it is to be stopped."""
+        word, deadline = secrets.token_hex(8), time.monotonic() + seconds
+        pipes = self._pipes
+        # what a command started is killed between the two parts of the answer
+        answer = (
+            f"""{{ \\builtin printf '{word} %s %s' "$?" "$PWD"; \\builtin kill -KILL -1; \\builtin printf '\\0'; }}"""
+        )
+        output, control = (f"/proc/1/fd/{number}" for number in (pipes.inner_output, pipes.inner_control))
+        line = f"\\builtin eval {_quoted(command)} </dev/null >{output} 2>&1; {answer} >{control} 2>/dev/null\n"
+        with _lost_if_broken():
+            os.write(pipes.input, line.encode(errors="replace"))
+        self._failure, look = "time", time.monotonic() + _POLL
+        while (left := deadline - time.monotonic()) > 0:
+            if self._listen(min(left, _POLL)) and (found := self._take(word) or self._take("ended")):
+                return found
+            if watch and time.monotonic() >= look:
+                if failure := self._excess():
+                    self._failure = failure
+                    return None
+                look = time.monotonic() + _POLL
+        return None
+
+    def _interrupt(self) -> tuple[str, int, str]:
+        """Stop all that runs, and return the answer of the shell, which goes on, or of its end."""
+        self._pipes.sandbox.signal(signal.SIGUSR1)
+        if self._wait("stopped", _LONG) and (answer := self._ask("\\builtin :", _GRACE, watch=False)):
+            return answer
+        self._pipes.sandbox.signal(signal.SIGUSR2)
+        if (answer := self._wait("ended", _LONG)) is None:
+            raise LostError("the sandbox does not answer")
+        return answer
+
+    def _wait(self, word: str, seconds: float) -> tuple[str, int, str] | None:
+        deadline = time.monotonic() + seconds
+        while (answer := self._take(word)) is None and (left := deadline - time.monotonic()) > 0:
+            self._listen(min(left, _POLL))
+        return answer
+
+    def _listen(self, seconds: float) -> bool:
+        """Take what has come from the outputs and in messages, and return whether anything has."""
+        pipes, came = self._pipes, False
+        poll = select.poll()
+        for number in (pipes.output, pipes.control):
+            poll.register(number, select.POLLIN)
+        for number, _ in poll.poll(seconds * 1000):
+            with suppress(BlockingIOError):
+                while chunk := os.read(number, 1 << 16):
+                    came = True
+                    if number == pipes.control:
+                        self._messages = (self._messages + chunk)[-(1 << 16) :]
+                    else:
+                        self._keep(chunk)
+                        if self._printed > 2 * self.limits.printed:
+                            return True
+                if not chunk:
+                    raise LostError("the sandbox has ended")
+        return came
+
+    def _take(self, word: str) -> tuple[str, int, str] | None:
+        """Take the message that begins with a word, and those before it; leave others, which are older or not ours."""
+        *whole, rest = self._messages.split(b"\0")
+        for place, message in enumerate(whole):
+            first, _, more = message.decode(errors="replace").partition(" ")
+            code, _, folder = more.partition(" ")
+            if first == word and code.isdecimal() and len(code) < 4:
+                self._messages = bytearray(b"\0".join([*whole[place + 1 :], rest]))
+                return first, int(code), folder
+        return None
+
+    def _clear(self) -> None:
+        self._head, self._tail, self._printed, self._messages = bytearray(), bytearray(), 0, bytearray()
+
+    def _keep(self, chunk: bytes) -> None:
+        half = self.limits.shown // 2
+        self._printed += len(chunk)
+        self._head += chunk[: max(0, 2 * half - len(self._head))]
+        self._tail = (self._tail + chunk)[-half:]
+
+    def _shown(self, failure: str | None) -> str:
+        """The output, cut to head and tail. Of one that was too long, the tail is chance."""
+        half = self.limits.shown // 2
+        if self._printed <= 2 * half:
+            return _text(self._head)
+        head, tail = bytes(self._head[:half]), bytes(self._tail)
+        head = head[: head.rfind(b"\n") + 1] or head
+        if failure == "output":
+            return f"{_text(head)}[... more than {self.limits.printed:,} bytes; the rest is cut]\n"
+        tail = tail[tail.find(b"\n") + 1 :] or tail
+        middle = f"[... {self._printed - len(head) - len(tail):,} bytes are cut ...]\n"
+        return _text(head) + ("" if head.endswith(b"\n") else "\n") + middle + _text(tail)
+
+    def _excess(self) -> str | None:
+        """Return which limit a command exceeds, if any."""
+        if self._printed > self.limits.printed:
+            return "output"
+        count = pages = 0
+        with suppress(OSError), os.scandir(f"{self._root}/proc") as entries:
+            for entry in entries:
+                if entry.name.isdecimal():
+                    count += 1
+                    if count > self.limits.processes:
+                        return "processes"
+                    with suppress(OSError, ValueError), open(f"{self._root}/proc/{entry.name}/statm", "rb") as file:
+                        pages += int(file.read().split()[1])
+        return "memory" if pages * _PAGE > self.limits.memory else None
+
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_NO_TERMINAL = "] tcsetattr: Inappropriate ioctl for device\n"
+
+
+@contextmanager
+def _lost_if_broken() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise LostError(str(error)) from None
+
+
+def _quoted(text: str) -> str:
+    """Return a text as one word of bash, on one line."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return "$'" + "".join(f"\\x{ord(one):02x}" if one < " " or one == "\x7f" else one for one in escaped) + "'"
+
+
+def _text(data: bytes | bytearray) -> str:
+    """Return an output as text, without what bash says of a terminal that it does not have."""
+    *before, last = data.decode(errors="replace").replace("\0", "\ufffd").split(_NO_TERMINAL)
+    return "".join(one[: one.rfind("bash: [")] if "bash: [" in one else one for one in before) + last

@@ -119,6 +119,16 @@ def test_the_same_episode_by_every_way(dressed, tmp_path):
             assert tuple(found) == expected
             assert (turns, task) == (local.metadata["figures"]["turns"], local.task_id)
             assert by_mcp(url, calls) == expected
+            # and as a world of ours: its client says of a call that failed and of the end what it says of any server
+            right = [
+                (action, turn)
+                for action, turn in zip(actions, local.turns, strict=False)
+                if not turn.observations[0].error
+            ]
+            served = rollout.replay(load(f"openenv:{url}").make(), {"seed": SEED}, [action for action, _ in right])
+            texts = [one.observations[0].text.removesuffix("\nThe episode is over.") for one in served.turns]
+            assert texts == [turn.observations[0].text.removesuffix("\nThe episode is over.") for _, turn in right]
+            assert (served.context.initial_state, served.reward) == (local.context.initial_state, local.reward)
 
 
 @pytest.fixture(scope="module")

@@ -17,10 +17,13 @@ from wm_plugin.data import read
 from wm_plugin.errors import MissingExtraError, UserError
 from wm_plugin.hosting.world import tool_methods
 from wm_plugin.worlds.check import check
+from wm_plugin.worlds.kit.protocol import tool_schema
 from wm_plugin.worlds.openenv import sessions, text_of
 from wm_plugin.worlds.openenv.sessions import Server
 from wm_plugin.worlds.openenv.tools import MOST_TOOLS, tool_of, tools_of
 from wm_plugin.worlds.worlds import load
+from wm_plugin.worlds.wrappers.control import ControlConfig, controlled
+from wm_plugin.worlds.wrappers.simulated import simulated
 
 TOOL: dict[str, Any] = {"name": "look", "description": "Look.", "input_schema": {"properties": {}}}
 
@@ -197,6 +200,13 @@ def test_both_kinds_of_server_keep_the_protocol_of_worlds(echo, safe):
     assert message["content"].startswith("Open the safe; its code has two digits.\n\nAct by calling")
     assert "at most 4 turns" in message["content"]
     assert load(safe).rows(2, held_out=True)[0]["seed"] % 10 == 0
+    environment = load(safe).environment
+    in_a_model = simulated(environment, {"url": "http://127.0.0.1:9/v1", "model": "none"})
+    assert tool_schema(in_a_model.compare) == tool_schema(environment.compare)
+    perturbed = controlled(environment, ControlConfig.read({"perturbations": [{"name": "error", "rate": 1.0}]}, ""))()
+    assert perturbed.reset(seed=13) == "A safe with 3 dents."
+    assert perturbed.compare(number=3).startswith("Error 500")
+    assert perturbed.metrics["control/error"] == 1
 
 
 @pytest.mark.slow

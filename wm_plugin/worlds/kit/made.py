@@ -37,9 +37,11 @@ def make_tool(
         default = inspect.Parameter.empty if required else None
         arguments.append(inspect.Parameter(one, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind))
     signature = inspect.Signature(arguments)
+    names, needed = {one for one, *_ in parameters}, {one for one, _, required, _ in parameters if required}
 
     def tool(self: Any, **given: Any) -> str:
-        signature.bind(self, **given)
+        if not needed <= given.keys() <= names:
+            signature.bind(self, **given)  # which raises
         return run(self, given)
 
     tool.__name__, tool.__signature__ = name, signature  # type: ignore[attr-defined]

@@ -64,7 +64,7 @@ def unknown(values, stock):
 
 
 def test_there_is_a_large_and_a_tiny_recipe_of_each_algorithm():
-    names = ("deepdive", "forth_all", "forth_code", "grpo", "gspo", "ppo", "swe")
+    names = ("deepdive", "forth_all", "forth_code", "grpo", "gspo", "ppo", "swe", "terminal_grpo", "terminal_gspo")
     both = [*(f"echo_{name}" for name in names), "wmact_grpo", "wmact_ppo"]
     others = {f"echo_forth_{which}_{run}" for which in ("all", "code") for run in ("500", "glm")} | {"echo_sql_135m"}
     assert {f"{name}{size}" for name in both for size in ("", "_tiny")} | others == set(NAMES)
@@ -253,6 +253,7 @@ def test_both_hosts_update_and_evaluate_alike(name):
 
 LARGE = {"echo_forth_all", "wmact_grpo"}  # seconds for their rows; recipes like them are fast
 SAME_ROWS = {"echo_gspo", "echo_gspo_tiny", "echo_forth_all_500", "echo_forth_all_glm", "echo_forth_code_glm"}
+SAME_ROWS |= {"echo_terminal_gspo", "echo_terminal_gspo_tiny"}
 
 
 @pytest.mark.parametrize(
@@ -281,7 +282,11 @@ def test_the_launcher_writes_data_that_the_environment_takes(name, tmp_path):
             "train",
             *(("grid", world) if tiny else ("seen", "unseen") if world == "swe" else EVALUATED),
         }
-        assert next(reversed(sources.values()))[1].get("max_turns", 200) == (4 if tiny else 200)
+        assert sources[next(reversed(sources)) if world == "swe" else world][1].get("max_turns", 200) == (
+            4 if tiny else 200
+        )
+    elif "terminal" in name:
+        assert set(sources) == {"train", *(("grid", "terminal") if name.endswith("tiny") else ("seen", "unseen"))}
     elif name.startswith("wmact") and not name.endswith("tiny"):
         check_wmacts_sets(sources)
         read_by_verl(sources, wm, tmp_path)

@@ -17,6 +17,13 @@ FORTH = {
     "response": 32768,
 }
 LONGER = {"completions": 256, "group": 16, "coeff": 0.05, "steps": 500}
+TERMINAL = {
+    "model": "Qwen/Qwen3-8B",
+    "group": 16,
+    "coeff": 0.05,
+    "temperature": 1.0,
+    "turns": 12,
+}  # ECHO's first paper: group 8 to 16
 WMACT = {
     "completions": 256,
     "group": 8,
@@ -46,6 +53,8 @@ CONSTANTS = {
     },
     "echo_deepdive": {**FORTH, **LONGER},
     "echo_swe": {**FORTH, **LONGER, "turns": 20, "response": 16384, "temperature": 1.0},
+    "echo_terminal_grpo": TERMINAL,
+    "echo_terminal_gspo": TERMINAL,
     "wmact_grpo": WMACT,
     "policy_alfworld": {**POLICY, "model": "Qwen/Qwen2.5-7B-Instruct", "turns": 15, "steps": 300},
     "policy_tau2": {**POLICY, "model": "Qwen/Qwen3-8B", "turns": 30, "steps": 200},

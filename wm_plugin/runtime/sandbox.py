@@ -21,11 +21,13 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from functools import cache
 from pathlib import Path
 from typing import IO, NamedTuple
 
 from wm_plugin.errors import UserError
 
+NOBODY = 65534
 _GOODBYE = 1.0  # seconds that bubblewrap has to end after its program
 _PACKAGE = os.path.realpath(Path(__file__).parents[1])
 
@@ -116,7 +118,22 @@ def start(
     Raises:
         OSError: no process can be started.
     """
-    return _launch(program, [*options, "--remount-ro", "/"], files, _filter(forks=True), pass_fds)
+    return _launch(program, [*options, "--remount-ro", "/"], files, _filter(forks=True), pass_fds, unprivileged())
+
+
+@cache
+def unprivileged() -> tuple[str, ...]:
+    """How a host that is root starts `start`'s sandboxes as nobody, if it can: RLIMIT_NPROC does not hold for root."""
+    if os.geteuid() != 0:
+        return ()
+    become = ("/usr/bin/setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--")
+    program = ["/bin/sh", "-c", ":"]
+    with suppress(OSError):
+        if not subprocess.run(
+            [*become, *_base(program), *_CLOSED, "--", *program], env={}, capture_output=True
+        ).returncode:
+            return become
+    return ()
 
 
 def _launch(
@@ -125,6 +142,7 @@ def _launch(
     files: Mapping[str, bytes],
     rules: bytes,
     pass_fds: Sequence[int] = (),
+    become: Sequence[str] = (),
     stdin: IO[bytes] | int = subprocess.DEVNULL,
     stdout: IO[bytes] | int = subprocess.DEVNULL,
     stderr: int = subprocess.DEVNULL,
@@ -143,10 +161,21 @@ def _launch(
         ]
         denied = file(rules)
         reader, writer = os.pipe()
-        info = stack.enter_context(open(reader, "rb"))
+        stack.callback(os.close, reader)
         try:
             process = subprocess.Popen(
-                [*_base(program), *binds, *options, "--seccomp", str(denied), "--info-fd", str(writer), "--", *program],
+                [
+                    *become,
+                    *_base(program),
+                    *binds,
+                    *options,
+                    "--seccomp",
+                    str(denied),
+                    "--info-fd",
+                    str(writer),
+                    "--",
+                    *program,
+                ],
                 stdin=stdin,
                 stdout=stdout,
                 stderr=stderr,
@@ -156,7 +185,10 @@ def _launch(
             )
         finally:
             os.close(writer)
-        return Started(process, info.read())
+        info = b""
+        while b"}" not in info and (part := os.read(reader, 1 << 12)):  # a fork of the host may keep it open
+            info += part
+        return Started(process, info)
 
 
 _checked: dict[tuple[str, ...], str] = {}  # why a program cannot run here, "" if it can; checked once per process

@@ -6,9 +6,10 @@ state. It reads one line a command; the command is in it as a quoted text for `e
 reaches beyond it. Its standard input is empty, its outputs are one pipe; a second pipe says that it ended, with a word that only
 the host and this line know. The host reads and writes files itself, through /proc, and follows no link.
 
-What a command starts ends with it, in the background too. A command that takes too long, prints too much, or starts too many
-processes is stopped. The shell goes on if an interrupt ends it; else a new one is started, which has the files and the folder,
-but no variables, functions and options. RLIMIT_NPROC does not hold for root, so the host counts processes and memory.
+What a command starts ends with it, in the background too. A command that takes too long or prints too much is stopped, and the
+shell goes on if an interrupt ends it. Else, or with too many processes or too much memory, a new shell is started, which has the
+files and the folder, but no variables, functions and options. The host counts processes, too, as
+RLIMIT_NPROC does not hold for root.
 
 The same commands print the same texts: language, time zone and user are fixed, `ls` sorts by bytes and shows one date, `date`
 stands still at `CLOCK`, and git, tar and $RANDOM have fixed dates and seeds. What still shows the real clock or chance: `stat`,
@@ -30,18 +31,12 @@ from typing import NamedTuple, Self
 
 from wm_plugin.errors import UserError, shown
 from wm_plugin.runtime import sandbox
-from wm_plugin.worlds.kit.shell_box import (
-    BASH,
-    CLOCK,
-    HOME,
-    LIMITS,
-    Limits,
-    close_sandbox,
-    open_sandbox,
-    options_of,
-    starter,
-)
-from wm_plugin.worlds.kit.shell_files import Entry, entry_of, open_folder, parts_of, read_file, write_entry
+from wm_plugin.worlds.kit.shell_box import BASH, LIMITS, close_sandbox, open_sandbox, options_of, starter
+from wm_plugin.worlds.kit.shell_box import CLOCK as CLOCK
+from wm_plugin.worlds.kit.shell_box import HOME as HOME
+from wm_plugin.worlds.kit.shell_box import Limits as Limits
+from wm_plugin.worlds.kit.shell_files import Entry as Entry
+from wm_plugin.worlds.kit.shell_files import as_owner, entry_of, open_folder, parts_of, read_file, write_entry
 
 MAX_COMMAND = 10_000  # characters; a line of them fits into a pipe
 # seconds: between looks at processes; for a shell that is interrupted; for a start
@@ -99,8 +94,9 @@ class Shell:
             self._clear()
             if self._ask(":", _LONG, watch=False) is None:  # from here on `_root` is the sandbox's
                 raise LostError("the sandbox does not start")
-            for path, content in files.items():
-                self.write(path, content)
+            # folders last and the deepest first, because their modes may forbid to write in them
+            for path in sorted(files, key=lambda path: (_is_folder(files[path]), -path.count("/"))):
+                self.write(path, files[path])
         except BaseException:
             self.close()
             raise
@@ -116,7 +112,7 @@ class Shell:
         if "<<" in command:  # of an open here-document bash only warns
             checked = self._run(f"{BASH} -nc {_quoted(command)}")
             if "delimited by end-of-file" in checked.output:
-                return Result(checked.output.replace("warning: ", ""), 2)
+                return Result(checked.output.replace("warning: ", "").replace(BASH, "bash"), 2)
         return self._run(command)
 
     def read(self, path: str) -> bytes | None:
@@ -136,9 +132,8 @@ class Shell:
         """
         *folders, name = parts_of(path)
         try:
-            with open_folder(self._root, folders, make=True) as folder:
+            with as_owner(), open_folder(self._root, folders, make=True) as folder:
                 write_entry(folder, name, content)
-                os.utime(folder, (CLOCK, CLOCK))
         except OSError as error:
             raise UserError(f"{shown(path)} cannot be written in the shell: {error.strerror}") from None
 
@@ -181,7 +176,7 @@ class Shell:
         answer = self._ask(command, self.limits.seconds)
         if answer is None:
             failure: str | None = self._failure
-            code, answer = 128 + signal.SIGKILL, self._interrupt()
+            code, answer = 128 + signal.SIGKILL, self._interrupt(at_once=failure in ("processes", "memory"))
         else:
             failure, code = "ended" if answer[0] == "ended" else None, answer[1]
         if answer[0] == "ended":
@@ -214,11 +209,16 @@ class Shell:
                 look = time.monotonic() + _POLL
         return None
 
-    def _interrupt(self) -> tuple[str, int, str]:
-        """Stop all that runs, and return the answer of the shell, which goes on, or of its end."""
-        self._pipes.sandbox.signal(signal.SIGUSR1)
-        if self._wait("stopped", _LONG) and (answer := self._ask("\\builtin :", _GRACE, watch=False)):
-            return answer
+    def _interrupt(self, at_once: bool) -> tuple[str, int, str]:
+        """Stop all that runs, and return the answer of the shell, which goes on, or of its end.
+
+        Args:
+            at_once: end the shell, too, by one signal to all: what grows fast leaves no time to look.
+        """
+        if not at_once:
+            self._pipes.sandbox.signal(signal.SIGUSR1)
+            if self._wait("stopped", _LONG) and (answer := self._ask("\\builtin :", _GRACE, watch=False)):
+                return answer
         self._pipes.sandbox.signal(signal.SIGUSR2)
         if (answer := self._wait("ended", _LONG)) is None:
             raise LostError("the sandbox does not answer")
@@ -301,6 +301,10 @@ class Shell:
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _NO_TERMINAL = "] tcsetattr: Inappropriate ioctl for device\n"
+
+
+def _is_folder(content: str | bytes | Entry) -> bool:
+    return isinstance(content, Entry) and content.kind == "folder"
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """The sandbox of a shell: its programs, limits, environment and pipes. `shell` says how they are used."""
 
 import os
+import platform
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
@@ -43,7 +44,7 @@ done 2>/dev/null
 _SHELLRC = r"""
 PS1='\u@\h:\w\$ '
 unset HISTFILE; set +o history; RANDOM=1
-ulimit -c 0 -n 256 -v {memory} -f {disk}
+ulimit -c 0 -n 256 -v {memory} -f {disk} {processes}
 """
 _DATE = f"""#!/bin/sh
 for word do
@@ -105,6 +106,12 @@ class Pipes(NamedTuple):
     inner_control: int
 
 
+def _counts_by_sandbox() -> bool:
+    """Whether the kernel counts processes by user namespace, as since Linux 5.14, and not all of the user's."""
+    first, second, *_ = (*platform.release().split("."), "0")
+    return (int(first), int(second)) >= (5, 14) if first.isdecimal() and second.isdecimal() else False
+
+
 @cache
 def starter(process: int) -> ThreadPoolExecutor:  # noqa: ARG001 - a fork has none
     """The thread that starts sandboxes: they end with the thread that started them, and so it must not end."""
@@ -116,10 +123,14 @@ def open_sandbox(limits: Limits) -> Pipes:
     pipes = [os.pipe() for _ in range(3)]
     (inner_input, given), (output, inner_output), (control, inner_control) = pipes
     inner = (inner_input, inner_output, inner_control)
+    if sandbox.unprivileged():
+        for number in inner:  # the sandbox opens them by their names
+            os.fchown(number, sandbox.NOBODY, sandbox.NOBODY)
     script = _FIRST.replace("BASH", BASH)
     for name, number in zip(("INPUT", "OUTPUT", "CONTROL"), inner, strict=True):
         script = script.replace(name, str(number))
-    rc = _SHELLRC.format(memory=limits.memory >> 10, disk=limits.disk >> 10)
+    processes = f"-u {limits.processes + 16}" if _counts_by_sandbox() else ""
+    rc = _SHELLRC.format(memory=limits.memory >> 10, disk=limits.disk >> 10, processes=processes)
     try:
         files = _FIXED | {"/etc/first": script.encode(), "/etc/shellrc": rc.encode()}
         started = sandbox.start([BASH, "/etc/first"], options_of(limits), files, inner)

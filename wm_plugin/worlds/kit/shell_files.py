@@ -1,5 +1,6 @@
 """Reads and writes the files of a sandbox from outside: each part of a path is opened without following a link."""
 
+import ctypes
 import os
 import stat
 from collections.abc import Iterator, Sequence
@@ -8,6 +9,7 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from wm_plugin.errors import UserError, shown
+from wm_plugin.runtime import sandbox
 from wm_plugin.worlds.kit.shell_box import CLOCK, HOME, ROOTS
 
 
@@ -35,13 +37,28 @@ def open_folder(root: str, parts: Sequence[str], make: bool = False) -> Iterator
             if make:
                 with suppress(FileExistsError):
                     os.mkdir(part, 0o755, dir_fd=number)
-                    os.utime(part, (CLOCK, CLOCK), dir_fd=number, follow_symlinks=False)
             inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=number)
             os.close(number)
             number = inner
         yield number
     finally:
         os.close(number)
+
+
+@contextmanager
+def as_owner() -> Iterator[None]:
+    """Let this thread make files as the sandbox's user. Root, which that has no number for, could make none."""
+    if not sandbox.unprivileged():
+        yield
+        return
+    libc = ctypes.CDLL(None)
+    libc.setfsgid(sandbox.NOBODY)
+    libc.setfsuid(sandbox.NOBODY)
+    try:
+        yield
+    finally:
+        libc.setfsuid(0)
+        libc.setfsgid(0)
 
 
 def read_file(folder: int, name: str, most: int) -> bytes:

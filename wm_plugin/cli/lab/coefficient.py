@@ -55,7 +55,7 @@ def coefficient(
         raise UserError("--tokenizer PATH is missing: it is the policy's, by which the rollouts are tokenized")
     if alpha is not None and not 0 <= alpha < float("inf"):
         raise UserError(f"--alpha is {alpha}; write a number >= 0")
-    inspections = count.inspect(list(rollout_rows.read_rows(Path(rollouts))), EchoConfig(1.0))
+    inspections, _ = count.inspect(list(rollout_rows.read_rows(Path(rollouts))), EchoConfig(1.0))
     batch = [
         [
             Origin(Span(piece.start, piece.end, piece.role, piece.tool, piece.kind == "content"), failed=piece.failed)

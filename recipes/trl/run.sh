@@ -12,6 +12,9 @@ run_glm='--model zai-org/GLM-4.5-Air --steps 500 --num_generations 16 --gradient
 deepdive='--environment {"grid":"grid","deepdive":"deepdive"}
   --train_rows_kwargs {"environments":{"grid":240,"deepdive":{"count":16,"max_turns":4}}}
   --eval_rows_kwargs {"grid":{"environments":{"grid":8},"seed":1,"held_out":true},"deepdive":{"environments":{"deepdive":{"count":4,"max_turns":4}},"seed":1,"held_out":true}}'
+swe='--environment {"grid":"grid","swe":"swe"}
+  --train_rows_kwargs {"environments":{"grid":240,"swe":{"count":16,"level":"hard-1","max_turns":4}}}
+  --eval_rows_kwargs {"grid":{"environments":{"grid":8},"seed":1,"held_out":true},"swe":{"environments":{"swe":{"count":4,"level":"hard-1","max_turns":4}},"seed":1,"held_out":true}}'
 hybrid='{"path":"hybrid","kwargs":{"tag":"next_state","rubric":{"server":{"base_url":"http://127.0.0.1:8399/v1","model":"judge"}},"rules":{"verifier":{"error":"target"}}}}'
 base='--model Qwen/Qwen2.5-7B --eos_token <|im_end|>'
 rwml='--max_length 8192 --learning_rate 2.0e-6 --lr_scheduler_type constant --warmup_steps 0 --max_grad_norm 1.0

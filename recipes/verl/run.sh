@@ -18,6 +18,9 @@ deepdive="--coeff 0.05 $rollout.n=16
 deepdive_tiny='--environment {"grid":"grid","deepdive":"deepdive"} --coeff 0.05
   --train_rows_kwargs {"environments":{"grid":240,"deepdive":{"count":16,"max_turns":4}}}
   --eval_rows_kwargs {"grid":{"environments":{"grid":8},"seed":1,"held_out":true},"deepdive":{"environments":{"deepdive":{"count":4,"max_turns":4}},"seed":1,"held_out":true}}'
+swe_tiny='--environment {"grid":"grid","swe":"swe"} --coeff 0.05
+  --train_rows_kwargs {"environments":{"grid":240,"swe":{"count":16,"level":"hard-1","max_turns":4}}}
+  --eval_rows_kwargs {"grid":{"environments":{"grid":8},"seed":1,"held_out":true},"swe":{"environments":{"swe":{"count":4,"level":"hard-1","max_turns":4}},"seed":1,"held_out":true}}'
 hybrid='{"path":"hybrid","kwargs":{"tag":"next_state","rubric":{"server":{"base_url":"http://127.0.0.1:8399/v1","model":"judge"}},"rules":{"verifier":{"error":"target"}}}}'
 tau2="--model Qwen/Qwen3-8B wm.environment={retail:tau2,airline:tau2,telecom:tau2} wm.max_turns=31 data.max_prompt_length=12288
   $actor.ppo_max_token_len_per_gpu=28672 trainer.total_training_steps=200" # paper: 30 turns, and the turn after the last one

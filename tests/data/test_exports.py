@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from support.formats import DOCUMENTS
@@ -68,6 +68,9 @@ def calls_of(turn: Turn) -> list[tuple[str, Any]]:
 
 @settings(max_examples=80, deadline=None)
 @given(trajectories)
+@example(
+    Trajectory(turns=(Turn(action=Action()), Turn(action=Action(), actor="user")), context=Context(initial_state="a"))
+)
 def test_a_document_of_atif_is_read_back_as_the_same_trajectory(trajectory):
     document = atif_document(trajectory)
     assert read_back(document) == trajectory

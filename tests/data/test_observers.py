@@ -161,7 +161,7 @@ def test_every_world_of_ours_declares_who_is_observed(name: str) -> None:
 def test_worlds_of_text_speak_themselves_and_desks_have_users() -> None:
     kinds = {name: set(load(name).observers.values()) for name in SPECS}
     assert kinds["alfworld"] == kinds["textworld"] == kinds["scienceworld"] == kinds["maze"] == {"environment"}
-    assert kinds["sql"] == kinds["docs"] == kinds["forth"] == {"tool"}
+    assert kinds["sql"] == kinds["docs"] == kinds["forth"] == kinds["swe"] == {"tool"}
     for desk in ("dialogue", "tau2"):
         by_tool = load(desk).observers
         assert {tool for tool, kind in by_tool.items() if kind == "user"} == {"message_user"}

@@ -207,6 +207,14 @@ def test_items_without_a_record(layout, tmp_path):
     assert trajectory.context.initial_state == "hi"
 
 
+def test_a_broken_line_among_items_is_rejected_alone(tmp_path):
+    path = tmp_path / "x.jsonl"
+    path.write_text("\n".join([*map(json.dumps, ITEMS[:3]), "{", *map(json.dumps, ITEMS[3:])]))
+    rejected, trajectory = read_rows(path)
+    assert (rejected.row, rejected.kind) == (3, "not JSON")
+    assert shown(trajectory) == EXPECTED["responses"][0]
+
+
 def test_calls_of_other_kinds_and_results_without_a_call(read):
     items = [
         {"type": "function_call", "call_id": "a", "name": "f", "arguments": "{}"},

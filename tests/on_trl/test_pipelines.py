@@ -140,7 +140,5 @@ def test_every_tiny_pipeline_runs_to_its_end(name, tmp_path):
         for when in ("before", "after"):
             assert read_result(out / when).measure("real").count
     elif name != "rwml_tiny":
-        assert len({row["arm"] for row in compared(tmp_path)["rows"]}) >= 2
-    if name == "sim_rl_tiny":
-        found = json.loads((out / "table.json").read_text())
-        assert [row["arm"] for row in found["arms"]] == ["start", "real", "sim", "controlled", "mixed"]
+        arms = {row["arm"] for row in compared(tmp_path)["rows"]}
+        assert {"real", "sim", "controlled", "mixed"} <= arms if name == "sim_rl_tiny" else len(arms) >= 2

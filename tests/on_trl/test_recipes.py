@@ -101,6 +101,14 @@ def test_deepdives_rows():
         assert {name: len(one) for name, one in sets.items()} == dict.fromkeys(EVALUATED, 64)
 
 
+def test_swes_rows():
+    script, config, *_ = on_one_gpu("echo_swe")
+    assert config.max_tool_calling_iterations == 20
+    rows, sets = all_rows(script)
+    assert (len(rows), len(set(rows["task"]))) == (2440, 122)
+    assert {name: len(set(one["task"])) for name, one in sets.items()} == {"seen": 16, "unseen": 62}
+
+
 def test_alfworlds_rows_name_the_turns_and_ask_for_thoughts():
     script, *_ = on_one_gpu("policy_alfworld")
     assert script.train_rows_kwargs["count"] == 2048
@@ -164,9 +172,11 @@ def test_every_tiny_recipe_trains(name, policy, tmp_path, capsys):
 
 @NEEDS_ENVIRONMENTS
 @pytest.mark.skipif(not (shutil.which("gforth") and shutil.which("bwrap")), reason="needs gforth and bubblewrap")
-@pytest.mark.parametrize("name", [pytest.param(FORTH[0], marks=pytest.mark.slow), FORTH[1], "echo_deepdive"])
+@pytest.mark.parametrize(
+    "name", [*(pytest.param(one, marks=pytest.mark.slow) for one in (FORTH[0], "echo_swe")), FORTH[1], "echo_deepdive"]
+)
 def test_the_tiny_recipe_trains_and_evaluates_on_both_worlds(name, policy, tmp_path, capsys):
-    world = "deepdive" if name == "echo_deepdive" else "forth"
+    world = "forth" if name in FORTH else name.removeprefix("echo_")
     if world == "deepdive":
         pytest.importorskip("bm25s")
     rows = {"grid": 24, world: {"count": 8, "max_turns": 4}}

@@ -64,7 +64,7 @@ def unknown(values, stock):
 
 
 def test_there_is_a_large_and_a_tiny_recipe_of_each_algorithm():
-    names = ("deepdive", "forth_all", "forth_code", "grpo", "gspo", "ppo")
+    names = ("deepdive", "forth_all", "forth_code", "grpo", "gspo", "ppo", "swe")
     both = [*(f"echo_{name}" for name in names), "wmact_grpo", "wmact_ppo"]
     others = {f"echo_forth_{which}_{run}" for which in ("all", "code") for run in ("500", "glm")} | {"echo_sql_135m"}
     assert {f"{name}{size}" for name in both for size in ("", "_tiny")} | others == set(NAMES)
@@ -141,7 +141,7 @@ def test_wmacts_rewards_and_budget(name):
     assert (with_echo.objective.coeff, with_echo.turn_budget) == (0.05, wm.turn_budget)
 
 
-EPOCHS = {"forth": 432, "deepdive": 2230}  # prompts of an epoch; verl stops at the last epoch, too
+EPOCHS = {"forth": 432, "deepdive": 2230, "swe": 2440}  # prompts of an epoch; verl stops at the last epoch, too
 
 
 @pytest.mark.parametrize("name", [*CONSTANTS, "wmact_ppo"])
@@ -274,11 +274,14 @@ def test_the_launcher_writes_data_that_the_environment_takes(name, tmp_path):
         (row, *_) = import_object(function, field="rows")(**one_row(arguments))
         assert not missing_columns(wm.class_of(row), row)
         sources[source] = arguments, row
-    world = next((world for world in ("forth", "deepdive") if world in name), None)
+    world = next((world for world in ("forth", "deepdive", "swe") if world in name), None)
     if world is not None:
         tiny = name.endswith("tiny")
-        assert set(sources) == {"train", *(("grid", world) if tiny else EVALUATED)}
-        assert sources[world][1].get("max_turns", 200) == (4 if tiny else 200)
+        assert set(sources) == {
+            "train",
+            *(("grid", world) if tiny else ("seen", "unseen") if world == "swe" else EVALUATED),
+        }
+        assert next(reversed(sources.values()))[1].get("max_turns", 200) == (4 if tiny else 200)
     elif name.startswith("wmact") and not name.endswith("tiny"):
         check_wmacts_sets(sources)
         read_by_verl(sources, wm, tmp_path)

@@ -45,6 +45,7 @@ CONSTANTS = {
         "optimizer": "sign_sgd",
     },
     "echo_deepdive": {**FORTH, **LONGER},
+    "echo_swe": {**FORTH, **LONGER, "turns": 20, "response": 16384, "temperature": 1.0},
     "wmact_grpo": WMACT,
     "policy_alfworld": {**POLICY, "model": "Qwen/Qwen2.5-7B-Instruct", "turns": 15, "steps": 300},
     "policy_tau2": {**POLICY, "model": "Qwen/Qwen3-8B", "turns": 30, "steps": 200},

@@ -25,9 +25,9 @@ from wm_plugin.worlds.kit.protocol import tool_schema
 from wm_plugin.worlds.specs import SPECS
 from wm_plugin.worlds.worlds import World, load
 
-ENGINES = {"alfworld", "forth", "scienceworld", "tau2", "textworld"}  # they start programs
+ENGINES = {"alfworld", "forth", "scienceworld", "swe", "tau2", "textworld"}  # they start programs
 SLOW = ENGINES | {"sokoban"}  # whose levels take seconds to make
-WITHOUT_ENGINE = {"alfworld", "scienceworld", "textworld"}  # rows of these need no package
+WITHOUT_ENGINE = {"alfworld", "scienceworld", "swe", "textworld"}  # rows of these need no package
 
 
 def worlds(slow: set[str] = ENGINES) -> Any:

@@ -78,10 +78,13 @@ class Chat:
             ) from error
         return text
 
-    def render_results(self, tools: Sequence[str], contents: Sequence[str]) -> str:
-        """Render the dummy conversation, which ends in the results of calls of `tools` and the header of the next turn."""
+    def render_results(self, tools: Sequence[str | None], contents: Sequence[str]) -> str:
+        """Render the dummy conversation, which ends in the results of calls of `tools` and the header of the next turn.
+
+        In the place of a result may be the user's message; its tool is None.
+        """
         results = _results(tools, contents) if self._reminder is None else users(contents, self._reminder)
-        return self.render([*self._before(tools[0]), *results], add_generation_prompt=True)
+        return self.render([*self._before(tools), *results], add_generation_prompt=True)
 
     def note_on_tools(self) -> str:
         """Return a note if the template's prompts do not list the tools; empty if they do."""
@@ -92,17 +95,18 @@ class Chat:
                 return ""
         return "; its prompts do not list the tools, so the policy must have learnt them"
 
-    def _before(self, tool: str) -> list[Message]:
+    def _before(self, tools: Sequence[str | None]) -> list[Message]:
+        calls = _calls(next((tool for tool in tools if tool is not None), None))
         # Without the policy's answer if its calls are plain text: some templates write the last answer differently.
-        return _calls(tool) if self._reminder is None else _calls(tool)[:1]
+        return calls if self._reminder is None else calls[:1]
 
-    def result_ids(self, tools: Sequence[str], contents: Sequence[str]) -> list[int]:
+    def result_ids(self, tools: Sequence[str | None], contents: Sequence[str]) -> list[int]:
         """Return the tokens that TRL appends to a completion for the results of one turn's calls.
 
         Raises:
             SpanError: the template writes a call differently once its result follows, so that no tokens can be told apart.
         """
-        texts = [self.render(self._before(tools[0])), self.render_results(tools, contents)]
+        texts = [self.render(self._before(tools)), self.render_results(tools, contents)]
         before, after = (ids for ids, _ in self.encode(texts))
         eos = self.tokenizer.eos_token_id
         if eos in before:  # text after the end of a turn was not sampled: it belongs to the results
@@ -205,11 +209,16 @@ def turns(completion: Sequence[Message]) -> Iterator[tuple[str, list[Message]]]:
         yield role, messages
 
 
-def _calls(tool: str) -> list[Message]:
+def _calls(tool: str | None) -> list[Message]:
+    if tool is None:
+        return [{"role": "user", "content": "dummy"}, {"role": "assistant", "content": "dummy"}]
     # The real name: some templates write it into the result's header.
     call = {"type": "function", "function": {"name": tool, "arguments": {}}}
     return [{"role": "user", "content": "dummy"}, {"role": "assistant", "content": "", "tool_calls": [call]}]
 
 
-def _results(tools: Sequence[str], contents: Sequence[str]) -> list[Message]:
-    return [{"role": "tool", "name": tool, "content": text} for tool, text in zip(tools, contents, strict=True)]
+def _results(tools: Sequence[str | None], contents: Sequence[str]) -> list[Message]:
+    return [
+        {"role": "user", "content": text} if tool is None else {"role": "tool", "name": tool, "content": text}
+        for tool, text in zip(tools, contents, strict=True)
+    ]

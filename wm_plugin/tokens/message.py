@@ -32,3 +32,12 @@ class Waiting:
         if place is not None:
             del self._places[place]
         return place
+
+
+def as_text(content: Any) -> str:
+    """Return a result as a text: of content parts the texts, one after the other; of what is no text, its representation."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list) and content and all(isinstance(part, dict) and "text" in part for part in content):
+        return "".join(str(part["text"]) for part in content)
+    return str(content)

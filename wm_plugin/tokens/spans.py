@@ -90,7 +90,7 @@ class Origin(NamedTuple):
 class ToolBlock(NamedTuple):
     """The results of one turn's tool calls, as the host appended them."""
 
-    tools: tuple[str, ...]  # one name a result
+    tools: tuple[str | None, ...]  # one name a result; None: it is the user's message
     contents: tuple[str, ...]
     ids: list[int]  # the block's tokens in the completion
     full_ids: list[int] | None = None  # the whole block, if the completion ends inside it
@@ -104,9 +104,11 @@ class SpanError(RuntimeError):
 _PROBES = ["\n ", "a b", "\n a"]
 _UNKNOWN = "\ufffd"  # stands for a token that spells nothing; no compared text contains it
 
-_Key = tuple[tuple[str, ...], tuple[str, ...], tuple[int, ...], tuple[int, ...] | None]  # a ToolBlock as a dict's key
+_Key = tuple[
+    tuple[str | None, ...], tuple[str, ...], tuple[int, ...], tuple[int, ...] | None
+]  # a ToolBlock as a dict's key
 Encode = Callable[[list[str]], list[tuple[list[int], list[int]]]]
-Render = Callable[[Sequence[str], Sequence[str]], str]
+Render = Callable[[Sequence[str | None], Sequence[str]], str]
 
 
 class ContentLocator:
@@ -114,7 +116,8 @@ class ContentLocator:
 
     Args:
         encode: texts -> for each, its token ids and the index of each token's first character.
-        render: (tool names, contents) -> the text in which a block ends, whatever conversation stands before it.
+        render: (tool names, contents) -> the text in which a block ends, whatever conversation stands before it. The name None
+            is the user's.
         decode: token ids -> text. If given, a block whose tokens spell the text one by one is not tokenized again, which pays off
             over many blocks.
     """
@@ -122,7 +125,7 @@ class ContentLocator:
     def __init__(self, encode: Encode, render: Render, decode: Decode | None = None) -> None:
         self._encode = encode
         self._render = render
-        self._scaffolds: dict[tuple[str, ...], list[str]] = {}
+        self._scaffolds: dict[tuple[str | None, ...], list[str]] = {}
         self._spellings = None if decode is None else _Spellings(decode)
         if self._spellings is not None and not self._spellings.agree(_PROBES, encode(_PROBES)):
             self._spellings = None
@@ -161,7 +164,7 @@ class ContentLocator:
         starts = None if self._spellings is None else self._spellings.starts(text, ids)
         return None if starts is None else _token_ranges(block, (ids, starts), chars)
 
-    def _scaffold(self, tools: tuple[str, ...]) -> list[str]:
+    def _scaffold(self, tools: tuple[str | None, ...]) -> list[str]:
         """Return the literal text around the contents: one piece more than there are results."""
         if tools not in self._scaffolds:
             if len(self._scaffolds) >= _MAX_SCAFFOLDS:
@@ -222,14 +225,18 @@ def block_spans(block: ToolBlock, contents: Sequence[tuple[int, int]], offset: i
     """
     spans: list[tuple[Span, int]] = []
     position, index = 0, 0
-    for index, (start, end) in enumerate(contents):
-        if start > position:
-            spans.append((Span(offset + position, offset + start, "tool", block.tools[index], False), index))
+
+    def add(index: int, start: int, end: int, content: bool) -> None:
         if end > start:
-            spans.append((Span(offset + start, offset + end, "tool", block.tools[index], True), index))
+            tool = block.tools[index]
+            role = "user" if tool is None else "tool"
+            spans.append((Span(offset + start, offset + end, role, tool, content), index))
+
+    for index, (start, end) in enumerate(contents):
+        add(index, position, start, False)
+        add(index, start, end, True)
         position = end
-    if len(block.ids) > position:
-        spans.append((Span(offset + position, offset + len(block.ids), "tool", block.tools[index], False), index))
+    add(index, position, len(block.ids), False)
     return spans
 
 
@@ -384,6 +391,6 @@ def _token_ranges(
 
 def _mismatch(block: ToolBlock, reason: str) -> str:
     return (
-        f"cannot tell which tokens are the content of {', '.join(block.tools)}: {reason}. "
+        f"cannot tell which tokens are the content of {', '.join(name or 'a user message' for name in block.tools)}: {reason}. "
         "Use a chat template that renders tool results as they are, or coeff 0 to train without the world-model term"
     )

@@ -66,12 +66,14 @@ class Facts(NamedTuple):
         without_variance: whether the rewards of the row's group are all equal.
         calls: how many tools its conversation called.
         problem: why the environment's tokens cannot be told apart; None if they can.
+        note: what the trainer says once of environment tokens that do not count; None if there are none.
     """
 
     origins: tuple[tuple[Any, ...], ...]
     without_variance: bool
     calls: int
     problem: str | None
+    note: str | None = None
 
 
 _NOT_NOTED = Facts(
@@ -88,9 +90,8 @@ class Metrics(dict[str, float]):
     facts: Facts
 
 
-class WorldModelRolloutMixin(_Host):
-    """Notes the facts in any of TRL's rollout loops that have `_generate_one_turn` called once a turn:
-    `class Mine(WorldModelRolloutMixin, MyLoop)`."""
+class FactsMixin(_Host):
+    """Puts the facts about a training row, its attribute `wm_facts`, on its sample."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -101,6 +102,20 @@ class WorldModelRolloutMixin(_Host):
     def run(self) -> None:
         with parsing_within_bounds(self.tokenizer):
             super().run()
+
+    async def _score_group(self, group: Any) -> Any:
+        samples = await super()._score_group(group)
+        rows = [row for rows in group.completions_sequences for row in rows]
+        silent = all(without_variance([0] * len(samples), [sample.metrics["reward"] for sample in samples]))
+        for sample, row in zip(samples, rows, strict=True):
+            sample.metrics = Metrics(sample.metrics)
+            sample.metrics.facts = getattr(row, "wm_facts", _NOT_NOTED)._replace(without_variance=silent)
+        return samples
+
+
+class WorldModelRolloutMixin(FactsMixin):
+    """Notes the facts in any of TRL's rollout loops that have `_generate_one_turn` called once a turn:
+    `class Mine(WorldModelRolloutMixin, MyLoop)`."""
 
     async def _generate_one_turn(self, prompt_ids: list[int]) -> Any:
         result = await super()._generate_one_turn(prompt_ids)
@@ -210,15 +225,6 @@ class WorldModelRolloutMixin(_Host):
             if f"{PREFIX}/{share}" in pairs and part in figures and whole in figures:
                 pairs[f"{PREFIX}/{share}"] = (figures[part], figures[whole])
         self._push_metrics(pairs)
-
-    async def _score_group(self, group: Any) -> Any:
-        samples = await super()._score_group(group)
-        rows = [row for rows in group.completions_sequences for row in rows]
-        silent = all(without_variance([0] * len(samples), [sample.metrics["reward"] for sample in samples]))
-        for sample, row in zip(samples, rows, strict=True):
-            sample.metrics = Metrics(sample.metrics)
-            sample.metrics.facts = getattr(row, "wm_facts", _NOT_NOTED)._replace(without_variance=silent)
-        return samples
 
 
 class WorldModelRolloutLoop(WorldModelRolloutMixin, _AsyncRolloutLoop):

@@ -21,7 +21,7 @@ from wm_plugin.objectives.empty_batches import Tally
 from wm_plugin.objectives.run import TOOL_IDS, WEIGHTS, column
 from wm_plugin.tokens.spans import Origin
 from wm_plugin.trl import optimizers, sharding, support
-from wm_plugin.trl.async_rollout import Metrics, WorldModelRolloutLoop, WorldModelRolloutMixin
+from wm_plugin.trl.async_rollout import FactsMixin, Metrics, WorldModelRolloutLoop
 from wm_plugin.trl.callbacks import EndCallback
 from wm_plugin.trl.doctor import check_tokenizer
 from wm_plugin.trl.rewards import check_truth
@@ -60,8 +60,8 @@ class WorldModelAsyncGRPOTrainer(TermMixin, AsyncGRPOTrainer):
     Args:
         world_model: the objective. The `echo_*` fields of a `WorldModelAsyncGRPOConfig` are the same thing; giving both is an
             error.
-        rollout_worker: your own; its loop must be a `WorldModelRolloutLoop`, or derive from `WorldModelRolloutMixin`
-            (`wm_plugin.trl.async_rollout`).
+        rollout_worker: TRL's `HarnessRolloutWorker`, or your own; its loop must be a `WorldModelRolloutLoop`, or derive from
+            `WorldModelRolloutMixin` (`wm_plugin.trl.async_rollout`).
 
     Raises:
         UserError: a combination that is not known to be exact (see `wm_plugin.trl.support`), with the way out.
@@ -167,6 +167,8 @@ class WorldModelAsyncGRPOTrainer(TermMixin, AsyncGRPOTrainer):
             "wm_plugin.trl.async_rollout.WorldModelRolloutLoop, or have WorldModelRolloutMixin as its first base"
         )
         if not problem:
+            if metrics.facts.note:
+                self._wm_warn_once("note", metrics.facts.note)
             return [Origin.unpack(values) for values in metrics.facts.origins]
         if self._wm.active:
             raise UserError(problem)
@@ -223,14 +225,20 @@ class WorldModelAsyncGRPOTrainer(TermMixin, AsyncGRPOTrainer):
 def _put_loop(worker: Any) -> None:
     """Let TRL's worker run our loop, which its process makes as it starts."""
     loop = getattr(worker, "_loop_cls", None)  # the user's own worker need not have it
-    if loop is None or issubclass(loop, WorldModelRolloutMixin):
+    if loop is None or issubclass(loop, FactsMixin):
         return
-    if loop not in WorldModelRolloutLoop.__mro__:
+    mixin, ours = "async_rollout.WorldModelRolloutMixin", WorldModelRolloutLoop
+    if any(base.__name__ == "_HarnessRolloutLoop" for base in loop.__mro__):  # whose module needs OpenEnv
+        support.require_harness()
+        from wm_plugin.trl.harness import WorldModelHarnessLoop
+
+        mixin, ours = "harness.WorldModelHarnessMixin", WorldModelHarnessLoop
+    if loop not in ours.__mro__:
         raise UserError(
             f"{type(worker).__name__} runs {loop.__name__}, which records nothing about the environment's tokens: derive a loop "
-            "from wm_plugin.trl.async_rollout.WorldModelRolloutMixin and it, and name that in the worker's _loop_cls"
+            f"from wm_plugin.trl.{mixin} and it, and name that in the worker's _loop_cls"
         )
-    worker._loop_cls = WorldModelRolloutLoop
+    worker._loop_cls = ours
 
 
 def _terms(row: Any, columns: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

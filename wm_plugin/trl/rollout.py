@@ -17,7 +17,7 @@ from wm_plugin.data.turn_texts import categories
 from wm_plugin.hosting.episode import EpisodePort
 from wm_plugin.hosting.world import tool_methods
 from wm_plugin.objectives.weigh import origins_of_tokens
-from wm_plugin.tokens.message import Message
+from wm_plugin.tokens.message import Message, as_text
 from wm_plugin.tokens.spans import (
     SPAN_FIELD,
     ContentLocator,
@@ -345,12 +345,3 @@ def _text(message: Message, full_block: Callable[[list[Message]], list[int]]) ->
         f"tool {message['name']!r} returned content that is not written as a text; the world-model term covers text only: use "
         "coeff 0"
     )
-
-
-def as_text(content: Any) -> str:
-    """Return a result as a text: of content parts the texts, one after the other; of what is no text, its representation."""
-    if isinstance(content, str):
-        return content
-    if isinstance(content, list) and content and all(isinstance(part, dict) and "text" in part for part in content):
-        return "".join(str(part["text"]) for part in content)
-    return str(content)

@@ -135,6 +135,41 @@ ASYNC_HOOKS = (
     Hook(f"{_ASYNC}.packing", "TreeRow.samples"),
 )
 
+# The same of its rollouts by agents that own their loop; they need OpenEnv.
+HARNESS_HOOKS = (
+    Hook(
+        f"{_ASYNC}.openenv_harness", "_HarnessRolloutLoop._generate_one", ("prompt", "tool_dict", "tools", "group_id")
+    ),
+    Hook(f"{_ASYNC}.openenv_harness", "_HarnessRolloutLoop._run_session", ("prompt", "group_id")),
+    Hook(
+        f"{_ASYNC}.openenv_harness",
+        "_HarnessRolloutLoop._sample_turn",
+        ("turns", "turn_times", "messages", "tools", "sampling"),
+    ),
+    Hook(f"{_ASYNC}.openenv_harness", "_HarnessRolloutLoop", ("rollout_reward_fn",)),
+    *(
+        Hook(f"{_ASYNC}.openenv_harness", path)
+        for path in (
+            "_HarnessRolloutLoop._fork_threshold_tokens",
+            "_HarnessRolloutLoop._push_metrics",
+            "HarnessRolloutOutcome.env_reward",
+            "HarnessRolloutOutcome.timed_out",
+            "HarnessRolloutOutcome.trace",
+        )
+    ),
+    Hook(f"{_ASYNC}.async_rollout_worker", "_chain_to_sequences", ("turns", "rollout_id", "fork_threshold")),
+    *(
+        Hook(f"{_ASYNC}.async_rollout_worker", path)
+        for path in (
+            "TrainingSequence.old_log_probs",
+            "TurnRecord.output_ids",
+            "TurnRecord.output_log_probs",
+            "TurnRecord.output_mask",
+            "TurnRecord.prompt_ids",
+        )
+    ),
+)
+
 
 def missing_hooks() -> list[str]:
     """Return the hooks that the installed TRL lacks or has changed, by name, with what moved."""
@@ -181,6 +216,15 @@ def require_async() -> None:
     """Raises UserError where `async_problem` has something to say."""
     if problem := async_problem():
         raise UserError(problem)
+
+
+def require_harness() -> None:
+    """Raises UserError where the installed TRL or OpenEnv lacks what the term needs of the rollouts of agents."""
+    if moved := hooks.missing_hooks(HARNESS_HOOKS):
+        raise UserError(
+            f"trl {trl.__version__} lacks what the world-model term on HarnessRolloutWorker needs: {'; '.join(moved)}; "
+            "install another version"
+        )
 
 
 def has_gpu() -> bool:

@@ -38,13 +38,14 @@ from wm_plugin.objectives.run import WEIGHTS, RunObjective, column
 from wm_plugin.objectives.weigh import without_variance
 from wm_plugin.rewards.empty import EmptyRewardMonitor
 from wm_plugin.tokens.chat import Chat, make_locator
+from wm_plugin.tokens.message import as_text
 from wm_plugin.tokens.spans import SPAN_FIELD, ContentLocator, Ending, Origin, SpanError, ToolBlock
 from wm_plugin.trl import _compat, optimizers, sharding, support, tags
 from wm_plugin.trl.callbacks import KEY, STRENGTH_KEY, EndCallback, StateCallback
 from wm_plugin.trl.config import WorldModelGRPOConfig
 from wm_plugin.trl.refill import Prompts, groups_to_sample, join, move, split
 from wm_plugin.trl.rewards import check_truth
-from wm_plugin.trl.rollout import Rollouts, Turns, as_text, called, parsing_within_bounds, unanswered
+from wm_plugin.trl.rollout import Rollouts, Turns, called, parsing_within_bounds, unanswered
 from wm_plugin.trl.term import TermMixin, no_coefficient_warning, resolve
 
 logger = logging.getLogger(__name__)

@@ -37,7 +37,7 @@ def make_locator(
         reminder: None: results are a tool's messages. A text: they are the user's, one a turn, with this text after it.
     """
 
-    def render(tools: Sequence[str], contents: Sequence[str]) -> str:
+    def render(tools: Sequence[str | None], contents: Sequence[str]) -> str:
         before = [continuous_token._SYNTHETIC_SYSTEM_MESSAGE, continuous_token._SYNTHETIC_USER_MESSAGE]
         results = _results(builder, tools, contents) if reminder is None else users(contents, reminder)
         if reminder is None:
@@ -63,7 +63,7 @@ def make_locator(
     return ContentLocator(Chat(builder.tokenizer).encode, render)
 
 
-def _results(builder: Any, tools: Sequence[str], contents: Sequence[str]) -> list[Message]:
+def _results(builder: Any, tools: Sequence[str | None], contents: Sequence[str]) -> list[Message]:
     """Results as the builder has them: without names, except for Gemma 4, whose template writes the name of each."""
     results: list[Message] = [{"role": "tool", "content": content} for content in contents]
     if isinstance(builder, continuous_token.Gemma4ContinuousTokenBuilder):
@@ -93,8 +93,8 @@ def locate(blocks: Sequence[Block], response_mask: Sequence[int], locator: Conte
         end = block.start + len(block.ids)
         if end > len(rest) or rest[block.start : end].any():
             raise SpanError(
-                f"the results of {', '.join(tool_block.tools)} lie on tokens that the policy sampled, or outside the response: "
-                "an agent loop that moves tokens afterwards must give env_spans itself"
+                f"the results of {', '.join(map(str, tool_block.tools))} lie on tokens that the policy sampled, or outside the "
+                "response: an agent loop that moves tokens afterwards must give env_spans itself"
             )
         rest[block.start : end] = 1
         categories: Sequence[str | None] = block.categories or [None] * len(block.messages)

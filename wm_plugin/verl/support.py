@@ -52,6 +52,9 @@ _REPLAY = "verl.trainer.ppo.v1.replay_buffer"
 _WORKERS = "verl.workers.engine_workers"
 _REWARD_LOOP = "verl.experimental.reward_loop"
 _REWARDS = f"{_REWARD_LOOP}.reward_manager.base"
+_AGENT = "actor_rollout_ref.rollout.agent"
+_MANAGER = "verl.trainer.ppo.v1.AgentLoopManagerTQ"
+GIVES_SPANS = "gives_env_spans"  # what a manager of the user's own declares
 # Everything that we override, call, replace or read upstream. A test closes the list.
 HOOKS = (
     Hook(_TRAINER, "TRAINER_REGISTRY"),
@@ -62,6 +65,8 @@ HOOKS = (
     Hook(_TRAINER, "PPOTrainer._setup"),
     Hook(_TRAINER, "PPOTrainer.fit", ("agent_loop_manager",)),
     Hook("verl.trainer.ppo.v1.agent_loop_tq", "AgentLoopManagerTQ.generate_sequences", ("prompts",)),
+    Hook("verl.experimental.agent_loop", "AgentLoopManager.generate_sequences", ("prompts",)),
+    Hook("verl.utils.import_utils", "load_class_from_fqn", ("fqn", "description")),
     Hook(_TRAINER, "PPOTrainer._next_train_batch"),
     Hook(_TRAINER, "PPOTrainer._step_once", ("metrics", "timing_raw", "sample_batch_size")),
     Hook(_TRAINER, "PPOTrainer._add_prompts_to_generate", ("num_prompts",)),
@@ -215,6 +220,7 @@ def check_config(config: Any) -> WorldModelConfig:
             raise UserError(f"wm.environment is driven by our agent loop, and {problem}")
         _check_rewards(config, wm)
     if wm.environment is not None or wm.objectives.active:
+        _check_manager(config)
         _check_rows_loops(config, wm)
     manager = config.reward.reward_manager
     if config.wm.get("reward") is not None and manager.get("source") != "importlib":
@@ -342,6 +348,35 @@ def _registers_elsewhere(config: Any) -> bool:
     """Return whether a module that only the workers import may register further agent loops."""
     model, agent = config.actor_rollout_ref.model, config.actor_rollout_ref.rollout.agent
     return bool(agent.get("agent_loop_manager_class") or model.get("external_lib"))
+
+
+def _check_manager(config: Any) -> None:
+    """Refuse a manager of the user's own that cannot be made, or whose rollouts may not say where tokens come from."""
+    from verl.experimental.agent_loop import AgentLoopManager
+    from verl.trainer.ppo.v1 import AgentLoopManagerTQ
+    from verl.utils.import_utils import load_class_from_fqn
+
+    path = config.actor_rollout_ref.rollout.agent.get("agent_loop_manager_class")
+    if not path:
+        return
+    where = f"{_AGENT}.agent_loop_manager_class is {path!r}"
+    try:
+        manager = load_class_from_fqn(path, "agent loop manager")
+    except (ValueError, ImportError, AttributeError) as error:
+        raise UserError(f"{where}: {' '.join(str(error).split())}") from None
+    if missing := [name for name in ("create", "generate_sequences") if not callable(getattr(manager, name, None))]:
+        raise UserError(f"{where}, which has no {missing[0]}; derive it from {_MANAGER}")
+    if isinstance(manager, type) and issubclass(manager, AgentLoopManagerTQ):  # it runs agent loops, which say it
+        return
+    if manager.generate_sequences is AgentLoopManager.generate_sequences:
+        raise UserError(
+            f"{where}, which returns its rollouts, and the trainer waits for them in the TransferQueue; derive it from {_MANAGER}"
+        )
+    if not getattr(manager, GIVES_SPANS, False):
+        raise UserError(
+            f"{where}, and whether its rollouts say which tokens are the environment's is not known; derive it from {_MANAGER}, "
+            f"or let each return env_spans in extra_fields and write {GIVES_SPANS} = True into the class"
+        )
 
 
 def _check_rows_loops(config: Any, wm: WorldModelConfig) -> None:

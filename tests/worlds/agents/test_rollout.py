@@ -307,7 +307,7 @@ def test_a_task_is_the_same_whoever_plays_its_customer():
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.slow if name == "docs" else ())  # reads a package's documentation
+        pytest.param(name, marks=pytest.mark.slow if name in ("docs", "swe") else ())  # reads a package's documentation
         for name in ENVIRONMENTS
         if name not in ("scienceworld", "forth", "tau2")
     ],

@@ -11,7 +11,7 @@ from typing import Any
 from wm_plugin.data import files
 from wm_plugin.data.errors import RowError
 from wm_plugin.data.messages import Conversation, flag_of, text_of
-from wm_plugin.data.readers.base import number_of, rest_of, tools_of
+from wm_plugin.data.readers.base import number_of, object_of, rest_of, tools_of
 from wm_plugin.data.schema import Fields, Source, Trajectory
 
 NEWEST = 8  # the minor version, of major version 1
@@ -69,13 +69,6 @@ def convert(record: Any, source: Source) -> Iterator[Fields]:
         raise RowError("`subagent_trajectories` is no list", "wrong type")
     for subagent in inner:
         yield from convert(subagent, source)
-
-
-def object_of(holder: Any, *keys: str) -> Fields:
-    """Return the object at a path of keys; an empty one if it is not there."""
-    for key in keys:
-        holder = holder.get(key) if isinstance(holder, dict) else None
-    return holder if isinstance(holder, dict) else {}
 
 
 def _turns(steps: list[Any], conversation: Conversation) -> list[Fields]:

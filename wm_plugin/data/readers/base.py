@@ -99,6 +99,13 @@ def rest_of(record: Mapping[str, Any], *used: str, **read: Any) -> dict[str, Any
     }
 
 
+def object_of(holder: Any, *keys: str) -> Fields:
+    """Return the object at a path of keys; an empty one if it is not there."""
+    for key in keys:
+        holder = holder.get(key) if isinstance(holder, dict) else None
+    return holder if isinstance(holder, dict) else {}
+
+
 def tools_of(*listed: Any) -> list[dict[str, Any]]:
     """Read the first of these lists of tool schemas that is not empty, each in OpenAI's envelope; a list may be JSON text.
 

@@ -14,7 +14,7 @@ from typing import Any
 from wm_plugin.data import files
 from wm_plugin.data.errors import RowError
 from wm_plugin.data.messages import Conversation, flag_of, text_of
-from wm_plugin.data.readers.base import Rows, gathered, number_of, rest_of, tools_of
+from wm_plugin.data.readers.base import Rows, gathered, number_of, object_of, rest_of, tools_of
 from wm_plugin.data.schema import Fields, Source
 from wm_plugin.data.thoughts import joined
 
@@ -56,13 +56,11 @@ def convert(record: Any, source: Source) -> Iterator[Fields]:
         if not _is_event(event):
             raise RowError(f"event {number} is no action and no observation", "wrong type")
         if event.get("action") == "system":
-            tools = tools_of(_object(event, "args").get("tools"))
+            tools = tools_of(object_of(event, "args").get("tools"))
         for message, observed in _messages(event, seen):
             conversation.add(message, number, **observed)
-    report = _object(_object(record, "test_result"), "report")
-    success = flag_of(
-        next((one[key] for one in (record, report) if isinstance(one, dict) for key in _OUTCOMES if key in one), None)
-    )
+    report = object_of(record, "test_result", "report")
+    success = flag_of(next((one[key] for one in (record, report) for key in _OUTCOMES if key in one), None))
     reward = number_of(record.get("reward"))
     yield {
         "turns": conversation.fields(),
@@ -79,20 +77,15 @@ def _is_event(value: Any) -> bool:
     return isinstance(value, dict) and any(isinstance(value.get(key), str) for key in ("action", "observation"))
 
 
-def _object(holder: Fields, key: str) -> Fields:
-    value = holder.get(key)
-    return value if isinstance(value, dict) else {}
-
-
 def _messages(event: Fields, seen: set[str]) -> Iterator[tuple[Fields, Fields]]:
     """Yield the messages that an event stands for, each with what is known of it as an observation."""
-    action, observation, args = event.get("action"), event.get("observation"), _object(event, "args")
+    action, observation, args = event.get("action"), event.get("observation"), object_of(event, "args")
     if (action or observation) in _ASIDE:
         return
     if action == "system":
         yield {"role": "system", "content": args.get("content")}, {}
         return
-    called = _object(event, "tool_call_metadata")
+    called = object_of(event, "tool_call_metadata")
     if action is not None and not called and ("args" not in event or "source" not in event):
         raise RowError(
             f"an action {action[:40]!r} without its source and `args`: who acts, and how, is not in the file",
@@ -103,7 +96,7 @@ def _messages(event: Fields, seen: set[str]) -> Iterator[tuple[Fields, Fields]]:
         return
     call_id = called.get("tool_call_id")
     if called:
-        identity = text_of(_object(called, "model_response").get("id")) or text_of(call_id)
+        identity = text_of(object_of(called, "model_response").get("id")) or text_of(call_id)
         if identity not in seen:
             seen.add(identity)
             yield _response(called), {}
@@ -120,16 +113,16 @@ def _messages(event: Fields, seen: set[str]) -> Iterator[tuple[Fields, Fields]]:
     observed: Fields = {"error": event.get("success") is False}
     if observation == "error":
         observed = {"error": True, "data": _INVALID["data"]}
-    elif (code := _object(_object(event, "extras"), "metadata").get("exit_code")) is not None:
+    elif (code := object_of(event, "extras", "metadata").get("exit_code")) is not None:
         observed["data"] = {"exit_code": code}
     yield {"role": "tool", "tool_call_id": call_id or event.get("cause"), "content": event.get("content")}, observed
 
 
 def _response(called: Fields) -> Fields:
     """Return the message that the model wrote; of a stripped file, the call that it must have had."""
-    choices = _object(called, "model_response").get("choices")
+    choices = object_of(called, "model_response").get("choices")
     first = choices[0] if isinstance(choices, list) and choices else None
-    message = _object(first, "message") if isinstance(first, dict) else {}
+    message = object_of(first, "message")
     if not message.get("tool_calls"):
         call = {"id": called.get("tool_call_id"), "name": called.get("function_name")}
         message = {**message, "tool_calls": [call]}

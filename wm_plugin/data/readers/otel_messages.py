@@ -5,6 +5,7 @@ from typing import Any
 
 from wm_plugin.data.errors import RowError
 from wm_plugin.data.messages import arguments_of, text_of
+from wm_plugin.data.readers.base import object_of
 from wm_plugin.data.schema import Fields
 
 # Attributes that hold messages or tools, by their beginnings.
@@ -51,7 +52,7 @@ def asked_and_said(span: Fields) -> tuple[list[Fields], list[Fields]]:
         named = [(text_of(event.get("name")), one) for event, one in zip(events, held[1:], strict=True)]
         asked = [{"role": _EVENTS[name], **one} for name, one in named if name in _EVENTS]
         choices = [one for name, one in named if name == "gen_ai.choice"]
-        said = [_object(arguments_of(one.get("message"))) or one for one in choices]
+        said = [object_of({**one, "message": arguments_of(one.get("message"))}, "message") or one for one in choices]
     messages = [message for one in asked for message in _messages(one)]
     if isinstance(instructions, list):
         content = "".join(text_of(part.get("content")) for part in instructions if isinstance(part, dict))
@@ -96,10 +97,6 @@ def _indexed(held: Fields, prefix: str) -> list[Fields]:
 
 def _order(index: str) -> tuple[int, str]:
     return len(index), index
-
-
-def _object(value: Any) -> Fields:
-    return value if isinstance(value, dict) else {}
 
 
 def _messages(message: Fields) -> Iterator[Fields]:

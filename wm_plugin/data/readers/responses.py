@@ -12,11 +12,12 @@ from typing import Any
 from wm_plugin.data import files
 from wm_plugin.data.errors import RowError
 from wm_plugin.data.messages import Conversation, flag_of, text_of
-from wm_plugin.data.readers.base import Rows, gathered, number_of, rest_of, task_of, tools_of
+from wm_plugin.data.readers.base import Rows, gathered, number_of, object_of, rest_of, task_of, tools_of
 from wm_plugin.data.schema import Fields, Source
 from wm_plugin.data.thoughts import joined
 
 _REQUESTS = ("responses_create_params", "request")
+_USED = (*_REQUESTS, "response", "input", "output", "items", "tools", "instructions", "task_id", "instance_id")
 _ITEMS = (
     "message",
     "reasoning",
@@ -76,14 +77,11 @@ def convert(record: Any, source: Source) -> Iterator[Fields]:
         messages.insert(0, {"role": "system", "content": instructions})
     conversation = Conversation(messages, exact=True)
     success, reward = flag_of(record.get("success", record.get("resolved"))), number_of(record.get("reward"))
-    about = request.get("metadata")
-    names = [record.get("task_id"), record.get("instance_id")]
-    names += [about.get("instance_id") if isinstance(about, dict) else None, record.get("_ng_task_index")]
+    names = [record.get("task_id"), record.get("instance_id"), object_of(request, "metadata").get("instance_id")]
+    names.append(record.get("_ng_task_index"))
     task = next((text_of(name) for name in names if name not in (None, "")), task_of(asked) if asked and said else "")
     identity = response.get("id")
-    own = rest_of(
-        record, *_REQUESTS, "response", "input", "output", "items", "tools", "instructions", "task_id", "instance_id"
-    )
+    read = {"success": success, "resolved": success, "reward": reward}
     yield {
         "turns": conversation.fields(),
         "context": {
@@ -97,7 +95,7 @@ def convert(record: Any, source: Source) -> Iterator[Fields]:
         "source": vars(source) if identity is None else {**vars(source), "id": text_of(identity)},
         "metadata": {
             **conversation.rest,
-            **{key: value for key, value in own.items() if value is not None and (key != "reward" or reward is None)},
+            **rest_of(record, *_USED, **read),
             **{
                 name: {key: value for key, value in part.items() if value and key not in ("input", "output", "tools")}
                 for name, part in (("request", request), ("response", response))

@@ -39,8 +39,8 @@ BOARD = "#A..\n....\n....\n...G"
 PLAYED = ("deepdive", "dialogue", "docs", "fictional", "grid", "maze", "shop", "sokoban", "sql", "taxi", "wordle")
 QUICK = ("grid", "maze", "sql", "taxi", "wordle")  # the others have an index to make, or long plans
 # worlds with a process of their own
-SLOW = ("alfworld", "forth", "scienceworld", "textworld")
-SYSTEM = ("forth", "scienceworld")  # need packages of the system
+SLOW = ("alfworld", "forth", "scienceworld", "swe", "textworld")
+SYSTEM = ("forth", "scienceworld", "swe")  # need packages of the system
 
 
 def test_each_world_is_listed():

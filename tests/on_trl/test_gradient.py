@@ -174,6 +174,38 @@ def test_two_objectives_add_up_each_by_its_own_coefficient_and_count():
     assert first["echo/docs/tokens"] > 0
 
 
+@pytest.mark.parametrize("normalization", ["selected_tokens", "per_trajectory"])
+def test_a_filter_of_whole_completions(normalization):
+    """Those that looked something up: the others' tokens do not count, and neither do they as trajectories."""
+    rewards = []
+
+    def select_rollout(messages, reward):
+        rewards.append(reward)
+        return any(message["role"] == "tool" and message["name"] == "lookup_doc" for message in messages)
+
+    fields = {"max_steps": 1, "loss_type": "dapo"}
+    _, before = stock_run(Repeating, **fields)
+    echo = EchoConfig(COEFF, normalization=normalization, select_rollout=select_rollout)
+    ours, (gradient, *_) = run(Ours, args=fields, world_model=echo, environment=Repeating)
+    masks, chosen = [], 0
+    for batch in ours.batches:
+        texts = ours.processing_class.batch_decode(batch["completion_ids"])
+        keep = torch.tensor([["DOC " in text] for text in texts])
+        masks.append(trl_reference.weights(batch, ours.processing_class, None) * keep)
+        chosen += int(keep.sum())
+    model = make_model(ours.processing_class, dtype=torch.float64)
+    expected, _ = trl_reference.term_gradient(model, ours.batches, masks)
+    if normalization == "per_trajectory":
+        model.zero_grad()
+        expected, rows = trl_reference.term_gradient(model, ours.batches, masks, normalization=normalization)
+        assert 0 < chosen < rows
+        expected = expected * rows / chosen
+    difference = gradient.double() - before[0].double()
+    assert (difference - COEFF * expected).norm() <= 1e-6 * COEFF * expected.norm()
+    assert len(rewards) == 8
+    assert len(set(rewards)) > 1
+
+
 def test_with_host_made_errors():
     ours = check_parity(EchoConfig(COEFF, include_errors=True), errors=True, max_steps=1)
     assert any("host-made failure" in ours.processing_class.decode(b["completion_ids"].flatten()) for b in ours.batches)

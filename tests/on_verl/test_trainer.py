@@ -27,7 +27,7 @@ from wm_plugin.objectives.empty_batches import Tally
 from wm_plugin.objectives.metrics import LEARNT, LEARNT_LENGTH
 from wm_plugin.tokens.spans import OTHER, SPAN_FIELD, Origin
 from wm_plugin.verl import trainer as trainer_module
-from wm_plugin.verl.names import AGENT_NAME, COUNTS, ERROR, ORIGINS, RESULTS, TOOL_IDS, TOOLS, WEIGHTS
+from wm_plugin.verl.names import AGENT_NAME, COUNTS, ERROR, MESSAGES, ORIGINS, RESULTS, TOOL_IDS, TOOLS, WEIGHTS
 from wm_plugin.verl.trainer import (
     Row,
     WorldModelColocateAsyncTrainer,
@@ -182,8 +182,26 @@ def test_groups_without_reward_variance_can_be_dropped():
     ]
     for drop, weights in (("drop", [0, 0, 1, 1]), ("refill", [0, 0, 1, 1]), ("keep", [1, 1, 1, 1])):
         ((_, spans),) = trainer(EchoConfig(1.0, zero_variance_groups=drop))._weighted_spans(rows)
-        assert [row[0][1] for row in spans[:4]] == weights
-        assert spans[4] == []
+        assert [0 if row is None else row[0][1] for row in spans[:4]] == weights
+        assert not spans[4]
+
+
+def test_whole_completions_are_chosen_by_their_messages_and_reward():
+    origin = Origin(Span(0, 1, "tool", "a", True)).pack()
+    asked = [{"role": "assistant", "content": "a"}]
+    rows = [
+        make_row([0, 1], {ORIGINS: [origin], MESSAGES: messages}, uid=str(place), reward=reward)
+        for place, (messages, reward) in enumerate(((asked, 0), (asked, 1), ([], 0)))
+    ]
+    echo = EchoConfig(1.0, select_rollout=lambda messages, reward: messages == asked and reward == 0)
+    one = running(echo, ["a"])
+    ((_, spans),) = trainer(echo)._weighted_spans(rows)
+    assert spans == [[(Span(0, 1, "tool", "a", True), 1.0)], None, None]
+    for normalization, counts in (("selected_tokens", [1, 0, 0]), ("per_trajectory", [1, 0, 0])):
+        one = running(echo.replace(normalization=normalization), ["a"])
+        assert make_columns(one, spans, rows)[COUNTS].flatten().tolist() == counts
+    ((_, held_out),) = trainer(echo)._weighted_spans(rows, held_out=True)
+    assert all(own is not None for own in held_out)
 
 
 class Rewards(Store):

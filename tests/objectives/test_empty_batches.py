@@ -18,7 +18,7 @@ SCAFFOLD = Origin(Span(8, 11, "tool", "look", False))
 REPLY = Origin(Span(11, 13, "user", None, True))
 
 
-def tallied(config: EchoConfig, *origins: Origin, dropped: bool = False) -> Tally:
+def tallied(config: EchoConfig, *origins: Origin, dropped: str | None = None) -> Tally:
     """What became of the tokens of a rollout, two of which are in none of its spans."""
     tally = Tally(environment=2 + sum(origin.span.end - origin.span.start for origin in origins))
     weigh(origins, config, dropped=dropped, tally=tally)
@@ -79,7 +79,7 @@ def test_causes_are_named_in_their_order(case):
 def test_groups_of_equal_rewards_are_a_cause_too():
     config = EchoConfig(1.0, zero_variance_groups="drop")
     assert "zero_variance_groups drop leaves out 8 of 10 tokens" in spoken(
-        config, tallied(config, CONTENT, dropped=True)
+        config, tallied(config, CONTENT, dropped="zero_variance_groups")
     )
 
 

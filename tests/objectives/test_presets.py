@@ -128,8 +128,6 @@ def test_what_is_written_wins_and_null_is_the_presets():
     assert written.replace(select=None) == written
     with pytest.raises(UserError, match="preset is 'papr'; did you mean 'paper'"):
         EchoConfig(preset="papr")
-    with pytest.raises(UserError, match="zero_variance_groups drop takes tokens out of N"):
-        EchoConfig(preset="paper", zero_variance_groups="drop")
 
 
 def test_a_term_that_depends_on_the_split_is_refused_unless_asked_for():

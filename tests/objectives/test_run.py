@@ -9,7 +9,7 @@ import torch
 from wm_plugin import EchoConfig
 from wm_plugin.objectives import OBJECTIVES, Objective, Objectives, RunObjective, column, echo_loss
 from wm_plugin.objectives.empty_batches import Tally
-from wm_plugin.objectives.run import TOOL_IDS, WEIGHTS
+from wm_plugin.objectives.run import TOOL_IDS, TRAJECTORIES, WEIGHTS
 from wm_plugin.tokens.spans import Origin, Span
 
 SPANS = [Span(1, 3, "tool", "a", True), Span(4, 5, "user", None, True)]
@@ -54,7 +54,9 @@ def add(objectives, running, loss, logps, ranks=1):
 def test_each_objective_has_its_own_tokens_count_and_coefficient():
     objectives, running = made(tools=EchoConfig(0.5, roles=["tool"]), users=Cubed(0.1, roles=["user"]))
     columns, counts = batch(running)
-    assert set(columns) == {f"{base}_{name}" for base in (WEIGHTS, TOOL_IDS) for name in ("tools", "users")}
+    assert set(columns) == {
+        f"{base}_{name}" for base in (WEIGHTS, TOOL_IDS, TRAJECTORIES) for name in ("tools", "users")
+    }
     assert {name: int(count) for name, count in counts.items()} == {"tools": 2, "users": 1}
     logps = -torch.arange(1.0, 7.0)[None]
     loss, sums = add(objectives, running, torch.tensor(7.0), logps.requires_grad_(), ranks=2)

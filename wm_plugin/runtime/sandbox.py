@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import cache
@@ -66,9 +67,13 @@ def run(
         source.write(stdin)
         source.seek(0)
         third = subprocess.STDOUT if errors else subprocess.DEVNULL
+        deadline = time.monotonic() + timeout
         started = _launch(program, _CLOSED, files or {}, _filter(), stdin=source, stdout=output, stderr=third)
         try:
-            started.process.wait(timeout)
+            left = deadline - time.monotonic()  # a start waits for bubblewrap
+            if left <= 0:
+                return Run(b"", None)
+            started.process.wait(left)
         except subprocess.TimeoutExpired:
             return Run(b"", None)
         finally:

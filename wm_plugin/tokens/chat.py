@@ -109,7 +109,7 @@ class Chat:
                 self.render([{"role": "user", "content": _TEXT}], add_generation_prompt=True, tools=tools),
                 self.render_results((_TOOL,), (_TEXT,)),
             ]
-            ids = self.tokenizer(texts, add_special_tokens=False)["input_ids"]
+            ids = self.tokenizer(encodable(texts), add_special_tokens=False)["input_ids"]
         except Exception:  # a run does not depend on it
             return ""
         return sha256(json.dumps(ids).encode()).hexdigest()[:16]

@@ -185,10 +185,73 @@ def maze_levels(world: World) -> tuple[Loop, Loop]:
     return here, library
 
 
+def plain_bash(files: dict[str, str]) -> tuple[Any, Callable[[str], bytes]]:
+    """A bash that reads commands from a pipe, in the terminal's sandbox with the same files; and a function that runs one."""
+    from wm_plugin.runtime import sandbox
+    from wm_plugin.worlds.kit import shell_box
+
+    (inner, given), (output, printed) = os.pipe(), os.pipe()
+    script = f"exec /usr/bin/bash <&{inner} >&{printed} 2>&1"
+    options = shell_box.options_of(shell_box.LIMITS)
+    pass_fds = (inner, printed)
+    opened = shell_box.starter(os.getpid()).submit(
+        sandbox.start, ["/usr/bin/bash", "-c", script], options, shell_box._FIXED, pass_fds
+    )
+    started = opened.result()
+    for number in pass_fds:
+        os.close(number)
+
+    def run(command: str) -> bytes:
+        os.write(given, f"{command}\necho end-of-it $?\n".encode())
+        text = b""
+        while b"end-of-it " not in text or not text.endswith(b"\n"):
+            text += os.read(output, 1 << 16)
+        return text
+
+    def end() -> None:
+        started.end()
+        os.close(given)
+        os.close(output)
+
+    for path, content in files.items():
+        run(f"mkdir -p $(dirname '{path}'); cat > '{path}' <<'END'\n{content}END")
+    return end, run
+
+
+def terminal_commands(world: World) -> tuple[Loop, Loop]:
+    """Commands that read files."""
+    row = world.rows(1, max_turns=1)[0] | {"task": "by_path", "max_turns": 10**6}
+    commands = [
+        "ls -l",
+        "wc -l access.log",
+        "head -n 2 access.log",
+        "cut -d' ' -f4 access.log | sort | uniq -c",
+        "pwd; cd; echo $HOME",
+    ]
+
+    def library() -> Iterator[None]:
+        environment = world.make()
+        environment.reset(**row)
+        _, run = plain_bash(dict(environment._task.files))
+        for command in cycle(commands):
+            run(command)
+            yield
+
+    def here() -> Iterator[None]:
+        environment = world.make()
+        environment.reset(**row)
+        for command in cycle(commands):
+            environment.run(command)
+            yield
+
+    return here, library
+
+
 NATIVE: dict[str, tuple[str, Callable[[World], tuple[Loop, Loop]]]] = {
     "maze": ("levels of mazelib", maze_levels),
     "sokoban": ("moves of reasoning-gym's game", sokoban_moves),
     "taxi": ("steps of gymnasium, decoded", taxi_moves),
+    "terminal": ("commands of a plain bash in the same sandbox", terminal_commands),
 }
 
 

@@ -80,6 +80,11 @@ RESULTS: dict[str, tuple[str, ...]] = {
     "evaluation_weights": ("benchmarks/evaluation_weights.py", "wm_plugin/lab/evaluation/weights.py"),
     "look_ahead": _AHEAD,
     "look_ahead_controls": _AHEAD,
+    "openenv_server": (
+        "benchmarks/openenv_server.py",
+        "wm_plugin/worlds/openenv_server.py",
+        "wm_plugin/worlds/served.py",
+    ),
     "pipelines_tiny": (
         "recipes/pipelines/lwm_warm_up_tiny.yaml",
         "recipes/pipelines/rwml_rl_tiny.yaml",

@@ -8,6 +8,7 @@ import pytest
 
 from wm_plugin.cli.data import filter as filter_verb
 from wm_plugin.data.filter import NAMES
+from wm_plugin.data.host_dumps import warnings
 from wm_plugin.data.schema import Action, Call, Context, Observation, Trajectory, Turn
 from wm_plugin.data.transitions import read_transitions
 
@@ -44,9 +45,11 @@ def test_convert_counts_what_was_read_and_what_was_not(wm, source, tmp_path):
         "observations": {"tool": 2, "user": 2, "environment": 0},
         "rejected": 1,
         "rejected_by_reason": {"not JSON": 1},
+        "without_schemas": 2,
         "files": 1,
         "out": str(out),
         "rejects": str(rejects),
+        "notes": warnings(2),
         "ok": True,
     }
     (reject,) = rows(rejects)

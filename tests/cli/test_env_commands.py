@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import socket
 import sys
 from pathlib import Path
 
@@ -357,3 +358,23 @@ def test_mistakes_are_one_line_and_exit_with_2(words, message, wm, tmp_path, mon
     monkeypatch.chdir(tmp_path)
     assert message in wm.error("env", *words.split())
     assert os.listdir(tmp_path) == []
+
+
+def test_what_cannot_be_served(wm, monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        says = f"wm: --host 127.0.0.1 --port {port}: Address already in use; choose another\n"
+        assert wm.error("env", "serve", "grid", "--port", port) == says
+    monkeypatch.setitem(sys.modules, "openenv", None)
+    monkeypatch.setitem(sys.modules, "openenv.core", None)
+    assert wm.error("env", "serve", "grid", "--port", 0) == f"wm: wm env serve needs openenv: {install('openenv')}\n"
+    for words, says in [
+        (["gird"], "gird"),
+        (["grid", "--level", "x"], "--level: grid has no level 'x'"),
+        (["grid", "--port", "70000"], "--port is 70000; write a number >= 0 and <= 65,535"),
+        (["grid", "--sessions", "0"], "--sessions is 0; write a number >= 1"),
+        (["grid", "--simulation", "http://localhost:1/v1"], "name its model with --simulation-model"),
+        (["grid", "--simulation-model", "m"], "--simulation-model is of --simulation URL"),
+        (["grid", "--control", "none.yaml"], "none.yaml"),
+    ]:
+        assert says in wm.error("env", "serve", *words)

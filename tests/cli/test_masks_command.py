@@ -184,18 +184,18 @@ def weight(wm, tokenizer, path, *flags):
 
 def test_flags_and_configs_change_what_counts(wm, write, tokenizer, monkeypatch):
     path = write(ROW)
-    assert weight(wm, tokenizer, path, "--tools", "move,other") == 1.0
-    assert weight(wm, tokenizer, path, "--tools", '{"move": 0.3}') == 0.3
-    assert weight(wm, tokenizer, path, "--tools", "other") == 0.0
+    assert weight(wm, tokenizer, path, "--only", "move,other") == 1.0
+    assert weight(wm, tokenizer, path, "--only", '{"move": 0.3}') == 0.3
+    assert weight(wm, tokenizer, path, "--only", "other") == 0.0
     block = write("alpha: 0.1\ntools: {move: 0.7}\n", name="echo.yaml")
     assert weight(wm, tokenizer, path, "--config", block) == 0.7
-    assert weight(wm, tokenizer, path, "--config", block, "--tools", "other") == 0.0
+    assert weight(wm, tokenizer, path, "--config", block, "--only", "other") == 0.0
     trainer = write("learning_rate: 1.0e-6\necho_coeff: 0.1\necho_tools: other,more\n", name="trainer.yaml")
     assert weight(wm, tokenizer, path, "--config", trainer) == 0.0
     select = write("select: operator:lt\n", name="select.yaml")
     monkeypatch.setattr("operator.lt", lambda span, message: message["content"].startswith("?"))
     assert weight(wm, tokenizer, path, "--config", select) == 0.0
-    notes = wm.json("masks", path, "--tokenizer", tokenizer, "--tools", "mov,move")["notes"]
+    notes = wm.json("masks", path, "--tokenizer", tokenizer, "--only", "mov,move")["notes"]
     assert notes == ["no result of 'mov' in these rollouts; did you mean 'move'?"]
 
 

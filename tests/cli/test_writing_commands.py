@@ -29,6 +29,7 @@ NOTHING = (
     "env check",
     "env list",
     "env play",
+    "env serve",
     "lab simulate",
 )  # what is saved, in test_simulate.py
 # a folder that only a run of the same may write to (`measures.open_folder`, evaluation/test_measures.py; pipelines' own tests)

@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.examples import examples
-from wm_plugin.data.chat import chat
+from wm_plugin.data.chat import PROMPT, chat, conversation
+from wm_plugin.data.readers import trl
 from wm_plugin.data.readers.openai import convert
 from wm_plugin.data.schema import Action, Call, Context, Observation, Source, Trajectory, Turn
 
@@ -92,3 +93,24 @@ def test_what_the_agent_never_saw_is_left_out():
         {"role": "assistant", "content": "Any bars?"},
         {"role": "user", "content": "None."},
     ]
+
+
+def test_prompts_of_every_form_come_back_from_a_dump():
+    """Those that a context cannot hold: of two messages of one role, an empty one, another order, another role."""
+    called = {"id": "a", "type": "function", "function": {"name": "f", "arguments": '{"x": 1}'}}
+    completion = [
+        {"role": "assistant", "content": "hm", "tool_calls": [called]},
+        {"role": "tool", "content": "res", "name": "f", "tool_call_id": "a"},
+    ]
+    forms = ["u", "su", "s", "uu", "ssu", "us", "s-", "-", "du"]
+    roles = {"u": "user", "s": "system", "-": "user", "d": "developer"}
+    for form in forms:
+        prompt = [{"role": roles[one], "content": "" if one == "-" else f"{n}"} for n, one in enumerate(form)]
+        row = {"prompt": prompt, "completion": completion, "advantage": 0.5}
+        (fields,) = trl.convert(row, SOURCE)
+        assert (PROMPT in fields["metadata"]) == (form not in ("u", "su", "s"))
+        trajectory = Trajectory.model_validate_json(Trajectory.model_validate(fields).to_bytes())
+        assert conversation(trajectory) == [*prompt, *completion]
+    for nonsense in ("x", [1], [{"role": "user"}], [{"role": 1, "content": ""}]):
+        changed = trajectory.model_copy(update={"metadata": {PROMPT: nonsense}})
+        assert conversation(changed) == chat(changed.context, changed.turns)

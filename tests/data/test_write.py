@@ -191,6 +191,7 @@ def test_rejected_rows_are_written_with_their_reasons(out):
         "observations": {"tool": 1, "user": 1, "environment": 0},
         "rejected": 3,
         "rejected_by_reason": {"not JSON": 2, "malformed": 1},
+        "without_schemas": 0,
     }
 
 

@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from wm_plugin.data.host_dumps import EVERY, Shown, Writer
+from wm_plugin.data.readers import read
+
 pytestmark = pytest.mark.slow
 TESTS = Path(__file__).parents[1]
-
+SILENT = "a rank without environment tokens"
 
 CASES = {
     "unequal ranks": {
@@ -18,7 +21,7 @@ CASES = {
         "silent_rank": None,
         "echo": {"coeff": 0.37, "turn_information": {"action": 0.3}},
     },
-    "a rank without environment tokens": {
+    SILENT: {
         "fields": {"loss_type": "grpo", "gradient_accumulation_steps": 1},
         "silent_rank": 1,
         "echo": {"coeff": 0.37},
@@ -44,9 +47,13 @@ CASES = {
 @pytest.fixture(scope="module")
 def two_ranks(tmp_path_factory):
     """What came out of every case on two ranks: one start of the processes costs more than all of them."""
+    folder = tmp_path_factory.mktemp("ranks")
     cases = CASES | {"guard": {"guard": {"k": 1, "share": 0.999}}}
-    results = launch("ranks_on_trl.py", [*cases.values()], tmp_path_factory.mktemp("ranks"))["cases"]
-    return dict(zip(cases, results, strict=True))
+    dumped = {"log_completions": True, "num_completions_to_print": 0, "output_dir": str(folder / "run")}
+    cases[SILENT] = {**CASES[SILENT], "fields": {**CASES[SILENT]["fields"], **dumped}}
+    Writer(folder / "run" / "completions").declare([(EVERY, Shown())])  # of an earlier run, with other tools
+    results = launch("ranks_on_trl.py", [*cases.values()], folder)["cases"]
+    return {"folder": folder, **dict(zip(cases, results, strict=True))}
 
 
 def launch(script, cases, folder):
@@ -78,6 +85,13 @@ def test_two_ranks(two_ranks, name):
     assert metrics["wm/env/environment_tokens"] == pytest.approx(result["environment_tokens"])
     information = case["echo"].get("turn_information")
     assert metrics.get("echo/information") == (pytest.approx(0.3) if information else None)
+
+
+def test_a_dump_has_the_tools_of_all_ranks_rows(two_ranks):
+    (dump,) = (two_ranks["folder"] / "run" / "completions").glob("*.parquet")
+    rows = list(read(dump))
+    assert [row.metadata["wm_tools"] for row in rows] == [f"{EVERY}~2"] * 8
+    assert {len(row.context.action_space) for row in rows} == {2}
 
 
 def test_the_guard_is_the_same_on_two_ranks(two_ranks):

@@ -25,6 +25,7 @@ PINNED = {
     "_calculate_rewards": "(self, inputs, prompts, completions, completion_ids_list)",
     "_get_per_token_logps_and_entropies": "(self, model",
     "_prepare_inputs": "(self, generation_batch",
+    "_log_completion_extra": "(self, column: str, values: list)",
     "_tool_call_loop": "(self, prompts",
     "_get_tool_suffix_ids": "(self, tool_messages)",
     "log": "(self, logs",

@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+from functools import partial
 
 import pytest
 
@@ -11,7 +12,12 @@ pytest.importorskip("verl")
 import torch
 
 from support.run_on_verl import check_rollouts_are_on_policy, run_recipe, walking_policy
-from wm_plugin.data.host_dumps import FILE
+from wm_plugin.data.chat import conversation
+from wm_plugin.data.host_dumps import RENDERED
+from wm_plugin.data.readers import read
+from wm_plugin.lab.evaluation.inspect import Inspector, Inspectors
+from wm_plugin.lab.tiny.policy import make_model, make_tokenizer
+from wm_plugin.objectives import EchoConfig
 
 pytestmark = pytest.mark.slow
 
@@ -51,15 +57,23 @@ def test_groups_without_an_advantage_are_refilled(refilled_gspo):
     assert min(refilled_gspo.series("echo/tokens")) > 0
 
 
-def test_dumps_have_the_messages_and_tools_of_prompts(refilled_gspo, folder):
-    """Of rollouts; the run has no validation, whose dump is written by the same method."""
-    dumps = folder / "dumps"
-    schemas = json.loads((dumps / FILE).read_text())["tools"]
-    rows = [json.loads(line) for line in (dumps / "2.jsonl").read_text().splitlines()]
-    assert rows
-    for row in rows:
-        assert all(message["content"] in row["input"] for message in row["prompt"])
-        assert [tool["function"]["name"] for tool in schemas[row["wm_tools"]]] == ["move"]
+def test_dumps_are_rendered_as_in_training(refilled_gspo, folder):
+    """The text of each dumped rollout is that of its tokens. Validations, which the run lacks, are dumped by the same method."""
+    tokenizer = make_tokenizer()
+    ends = make_model(tokenizer, 0).generation_config.eos_token_id
+    inspectors = Inspectors(partial(Inspector, tokenizer, EchoConfig(1.0), end_ids=ends))
+    for step in (1, 2):
+        rows = [json.loads(line) for line in (folder / "dumps" / f"{step}.jsonl").read_text().splitlines()]
+        found = list(read(folder / "dumps" / f"{step}.jsonl"))
+        assert len(found) == len(rows) > 0
+        for one in found:
+            tools = list(one.context.action_space)
+            assert [tool["function"]["name"] for tool in tools] == ["move"]
+            messages, row = conversation(one), rows[one.source.row]
+            first = len(row["prompt"])
+            ids = inspectors.of(one.metadata[RENDERED], tools).messages(messages[:first], messages[first:], tools).ids
+            assert tokenizer.decode(ids, skip_special_tokens=True) == row["input"] + row["output"]
+    assert inspectors.differ == 0
 
 
 def test_evaluations_on_other_worlds(folder):
@@ -87,6 +101,22 @@ def test_evaluations_on_other_worlds(folder):
     for world in ("grid", "forth"):
         assert [name for name in run.steps[-1] if name.startswith(("val-core/", "val-aux/")) and f"/{world}/" in name]
     assert all("echo/refill/prompts" in step for step in run.steps)
+
+
+@pytest.mark.nightly
+def test_the_grid_and_the_terminal(folder):
+    """Like the grid and Forth, above, which is the same path through verl."""
+    if not all(map(shutil.which, ("bwrap", "git", "make"))):
+        pytest.skip("needs bubblewrap, git and make")
+    tiny = folder / "runs" / "tiny_verl"
+    if not tiny.exists():
+        tiny.symlink_to("tiny_random")
+    run = run_recipe("echo_terminal_grpo_tiny", folder)
+    assert run.code == 0, run.output[-5000:]
+    assert run.series("echo/coeff") == [0.05, 0.05]
+    assert all(step["echo/tokens"] > 0 for step in run.steps)
+    for world in ("grid", "terminal"):
+        assert [name for name in run.steps[-1] if name.startswith(("val-core/", "val-aux/")) and f"/{world}/" in name]
 
 
 def check_critic_updates(run, checkpoint, steps):

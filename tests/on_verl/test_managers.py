@@ -6,10 +6,18 @@ import pytest
 
 pytest.importorskip("verl")
 
+import numpy as np
+from verl.tools.tool_registry import load_all_tools
+
 from on_verl.test_support import AGENT, DATA, stock
+from support.agent_loop import call, make_tokenizer, rollout
 from support.run_on_verl import run_recipe, walking_policy
+from support.verl_tools.answers import rows
+from support.verl_tools.managers import SpansLoop
 from wm_plugin.errors import UserError
+from wm_plugin.tokens.spans import SPAN_FIELD, Origin, Span, read_spans
 from wm_plugin.verl import support
+from wm_plugin.verl.names import ORIGINS
 
 MANAGER = f"{AGENT}.agent_loop_manager_class"
 MANAGERS = "support.verl_tools.managers"
@@ -41,6 +49,20 @@ def test_one_that_can_may_start(name):
 
 def test_at_coefficient_0_the_managers_are_verls_own_matter():
     support.check_config(stock(f"+{MANAGER}={MANAGERS}.Silent", "wm.coeff=0"))
+
+
+def test_a_loop_that_gives_env_spans_is_weighed_as_ours():
+    tokenizer, turns = make_tokenizer(), [call("check_answer", answer="2"), "#### 2"]
+    settings = {"tools": load_all_tools(str(DATA / "answers.yaml"), None)}
+    settings["row"] = {"tools_kwargs": rows(1)[0]["extra_info"]["tools_kwargs"]}
+    ours = rollout(tokenizer, turns, {}, **settings)
+    theirs = rollout(tokenizer, turns, {}, cls=SpansLoop, **settings)
+    spans = [Origin.unpack(values).span for values in ours.extra_fields[ORIGINS]]
+    assert spans
+    assert theirs.response_ids == ours.response_ids
+    assert [Span(*values) for values in theirs.extra_fields[SPAN_FIELD]] == spans
+    assert read_spans(theirs.extra_fields[SPAN_FIELD], np.asarray(theirs.response_mask)) == spans
+    assert ORIGINS not in theirs.extra_fields
 
 
 @pytest.mark.nightly

@@ -1,17 +1,50 @@
-"""Real OpenEnv servers, of its template and with MCP tools, in verl's own main_ppo."""
+"""Real OpenEnv servers, of its template and with MCP tools, in verl's own tool loop and main_ppo."""
 
 import pytest
 
 pytest.importorskip("verl")
 
 from support import openenv_servers as servers
+from support.agent_loop import call, make_tokenizer, rollout
 from support.environments import SEED, episodes
 from support.scripted_on_verl import run_script
 from wm_plugin.hosting.world import tool_names
+from wm_plugin.objectives.weigh import weigh
+from wm_plugin.tokens.spans import Origin
 from wm_plugin.verl.data import verl_rows
+from wm_plugin.verl.names import INFO, ORIGINS
 from wm_plugin.worlds.kit.protocol import tool_schema
 from wm_plugin.worlds.mixture import dataset_rows
 from wm_plugin.worlds.worlds import load
+
+
+def counted(output, tokenizer):
+    """(tool, text) of the spans that count."""
+    origins = [Origin.unpack(values) for values in output.extra_fields[ORIGINS]]
+    spans = [span for span, weight in weigh(origins, output.extra_fields["objective"]) if weight]
+    return [(span.tool, tokenizer.decode(output.response_ids[span.start : span.end])) for span in spans]
+
+
+@pytest.mark.slow
+def test_what_counts_is_what_each_tool_said_and_not_that_a_server_left():
+    tokenizer = make_tokenizer()
+    with servers.serving("support.openenv_safe:app") as safe, servers.serving("support.openenv_broken:app") as broken:
+        compare, wrong = call("compare", number=41), call("compare", number="x", other=1)
+        turns = [compare + wrong, call("compare", number=13), call("open-safe", code=42), "Open."]
+        row = {"extra_info": {"index": 0, "seed": 42}}
+        output = rollout(tokenizer, turns, {"environment": f"openenv:{safe}"}, row=row, response_length=4000)
+        assert counted(output, tokenizer) == [
+            ("compare", "yes"),
+            ("compare", "Error: Error calling tool 'compare': 13 brings bad luck"),
+            ("open-safe", '{"open":true}\nThe episode is over.'),
+        ]
+        assert (output.reward_score, output.extra_fields[INFO]["lost"]) == (1.0, 0)
+        row = {"extra_info": {"fault": "closes"}}
+        turns = [call("step", word="go"), "Gone."]
+        output = rollout(tokenizer, turns, {"environment": f"openenv:{broken}"}, row=row)
+        assert "The world was lost" in tokenizer.decode(output.response_ids)
+        assert counted(output, tokenizer) == []
+        assert (output.reward_score, output.extra_fields[INFO]["lost"]) == (0.0, 1)
 
 
 @pytest.mark.nightly

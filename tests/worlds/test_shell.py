@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from support.shell import needs_shell
+from support.shell import needs_shell, running
 from wm_plugin.errors import UserError
 from wm_plugin.worlds.kit.shell import HOME, MAX_COMMAND, Entry, Limits, LostError, Shell, check
 
@@ -235,15 +235,6 @@ def test_nothing_is_left_when_the_host_ends(how, sent):
     while left := [number for number in inner if running(number)]:
         assert time.monotonic() < deadline, left
         time.sleep(0.02)
-
-
-def running(number):
-    """Whether a process is there and no zombie: whoever reaps here is the machine's business."""
-    try:
-        with open(f"/proc/{number}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 WORDS = (

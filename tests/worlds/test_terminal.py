@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from support.shell import needs_shell, sandboxes
+from support.shell import needs_shell, running
 from wm_plugin.data import Trajectory
 from wm_plugin.data.schema import Call
 from wm_plugin.errors import UserError
@@ -104,14 +104,15 @@ def test_the_same_row_and_commands_give_the_same_texts_in_64_shells_at_once():
             environment,
         )
 
-    before = len(sandboxes())
     with ThreadPoolExecutor(8) as pool:
         played = list(pool.map(play, range(64)))
     by_task = {task: (texts, success) for task, texts, success, _ in played}
     assert all((texts, success) == by_task[task] for task, texts, success, _ in played)
     assert all(success for *_, success, _ in played)
+    inner = [environment._shell._pipes.sandbox.inner for *_, environment in played]
+    assert all(map(running, inner))
     played.clear()
-    assert len(sandboxes()) <= before
+    assert not any(map(running, inner))
 
 
 def test_rows_of_levels_and_splits():

@@ -1,8 +1,9 @@
 """`wm VERB …`: runs a verb and turns its result or error into an exit code.
 
-A verb is a function that returns the dict which `--json` prints. Its flags are its parameters, and the fields of the options
-models among them; its help is its docstring. `@prints(show)` says how people see the result. If a result's `ok` is False, the
-exit code is 1. Verbs are imported when they are called, and heavy imports are inside them, so that `wm --help` is quick.
+A verb is a function that returns the dict which `--json` prints; a server yields it when it is ready, and goes on. Its flags are
+its parameters, and the fields of the options models among them; its help is its docstring. `@prints(show)` says how people see
+the result. If a result's `ok` is False, the exit code is 1. Verbs are imported when they are called, and heavy imports are inside
+them, so that `wm --help` is quick.
 """
 
 import functools
@@ -36,7 +37,7 @@ _STEPS = {
     "masks": "",
     "train": "",
     "data": "convert inspect filter expand easy build",
-    "env": "list new check play rollout",
+    "env": "list new check play rollout serve",
     "eval": "one-step consistency lookahead",
     "report": "",
     "demo": "",
@@ -125,14 +126,17 @@ def _run(argv: list[str]) -> int:
         if verb.__module__.startswith("cyclopts"):  # help, version
             verb(*bound.args, **bound.kwargs)
             return 0
-    result: dict[str, Any] = verb(*bound.args, **bound.kwargs)
-    with output():
-        if as_json:
-            print(json.dumps(printing.finite(result), allow_nan=False))
-        else:
-            show: Callable[[Any], None] = getattr(verb, "show", printing.show)
-            show(printing.readable(result))
-    return int(not result.get("ok", True))
+    returned = verb(*bound.args, **bound.kwargs)
+    code = 0
+    for result in returned if inspect.isgenerator(returned) else (returned,):
+        with output():
+            if as_json:
+                print(json.dumps(printing.finite(result), allow_nan=False))
+            else:
+                show: Callable[[Any], None] = getattr(verb, "show", printing.show)
+                show(printing.readable(result))
+        code = int(not result.get("ok", True))
+    return code
 
 
 def parse(argv: Sequence[str]) -> tuple[Callable[..., Any], inspect.BoundArguments]:

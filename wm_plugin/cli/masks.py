@@ -2,8 +2,9 @@
 
 import dataclasses
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.rule import Rule
@@ -11,6 +12,7 @@ from rich.text import Text
 
 from wm_plugin.cli.numbers import NotNegative
 from wm_plugin.cli.output import prints, table
+from wm_plugin.cli.support import search_here
 from wm_plugin.cli.templates import TokenizerFlags, tokenizer_checks, training_template
 from wm_plugin.data.host_dumps import warnings
 from wm_plugin.data.outputs import check_apart, check_out, write_text
@@ -21,6 +23,9 @@ from wm_plugin.options import option
 from wm_plugin.runtime.texts import read_yaml
 from wm_plugin.tokens.tokenizer import turn_ends
 from wm_plugin.tokens.view import LEGEND, Token, to_text, visible
+
+if TYPE_CHECKING:
+    from wm_plugin.lab.evaluation.inspect import Inspectors
 
 _LONGEST = 60  # characters of a span in a pipe
 
@@ -55,30 +60,28 @@ class CountFlags(TokenizerFlags):
             raise UserError(f"{self.config}: {error}") from None
         return config.replace(**changes)
 
-    def inspect(self, rows: list[Row], config: Any, tokenizer: Any = None) -> list[tuple[str, Any]]:
-        """The place and the inspection of each rollout, with the code of training.
+    def inspect(
+        self, rows: list[Row], config: Any, tokenizer: Any = None
+    ) -> tuple[list[tuple[str, Any]], "Inspectors"]:
+        """The place and the inspection of each rollout, with the code of training; and what inspected them.
 
         Args:
             tokenizer: in place of the one that the flags name.
         """
-        from wm_plugin.lab.evaluation.inspect import Inspector
+        from wm_plugin.lab.evaluation.inspect import Inspector, Inspectors
 
         end_ids = turn_ends(self.tokenizer) if self.tokenizer else []
         tokenizer = tokenizer or self.load()
-        inspector = Inspector(
-            tokenizer,
-            config,
-            chat_template=training_template(tokenizer) if self.tokenizer and _are_rendered(rows) else None,
-            chat_template_kwargs=self.settings().get("chat_template_kwargs"),
-            end_ids=end_ids,
-        )
+        template = training_template(tokenizer) if self.tokenizer and _are_rendered(rows) else None
+        make = partial(Inspector, tokenizer, config, chat_template=template, end_ids=end_ids)
+        inspectors = Inspectors(make, self.settings().get("chat_template_kwargs"))
         inspections = []
         for where, row in rows:
             try:
-                inspections.append((where, rollout_rows.inspect_row(inspector, row)))
+                inspections.append((where, rollout_rows.inspect_row(inspectors, row)))
             except UserError as error:
                 raise UserError(f"{where}: {error}") from error
-        return inspections
+        return inspections, inspectors
 
 
 def _are_rendered(rows: list[Row]) -> bool:
@@ -135,7 +138,8 @@ def masks(
     *,
     example: bool = False,
     count: CountFlags = CountFlags(),
-    tools: str | None = None,
+    only: str | None = None,
+    tools: tuple[str, ...] = (),
     with_scaffold: bool = False,
     include_errors: bool = False,
     limit: NotNegative = 10,
@@ -156,7 +160,8 @@ def masks(
     Args:
         rollouts: A .jsonl file, or a .parquet file that TRL wrote.
         example: A rollout of the demo's grid world instead; needs no file at all.
-        tools: Only these tools, as A,B; or with multipliers: '{"a": 0.3, "b": 1}'.
+        only: Only these tools, as A,B; or with multipliers: '{"a": 0.3, "b": 1}'.
+        tools: The agent's tools, for rollouts without tool schemas, as in wm data convert.
         with_scaffold: Count the chat template around the content, too.
         include_errors: Count results that the host made up for failed calls, too.
         limit: Show the first N rollouts; 0 shows all.
@@ -174,26 +179,35 @@ def masks(
         check_apart([rollouts, count.tokenizer, count.chat_template, count.config], {"--html": Path(html)})
     if rollouts:
         rollout_rows.check_file(Path(rollouts))  # before imports of seconds
-    changes: dict[str, Any] = {} if tools is None else {"tools": tools}
+    changes: dict[str, Any] = {} if only is None else {"tools": only}
     changes |= {"content_only": False} if with_scaffold else {}
     changes |= {"include_errors": True} if include_errors else {}
     config = count.objective(**changes)
     rows, more = [rollout_rows.example()], False
     if rollouts:
         rows, more = rollout_rows.first(rollout_rows.read_rows(Path(rollouts)), limit)
+    if tools:
+        from wm_plugin.worlds.observed import observed
+
+        search_here()
+        known = observed((), tools)
+        for _, row in rows:
+            if rollout_rows.lacks_schemas(row):
+                row["tools"] = list(known.tools_for(rollout_rows.called(row)))
     from wm_plugin.lab.evaluation.inspect import summary, to_page
 
     tokenizer = count.load() if rollouts else rollout_rows.example_tokenizer()
-    inspections = count.inspect(rows, config, tokenizer)
+    inspections, inspectors = count.inspect(rows, config, tokenizer)
     by_tool = summary(inspection for _, inspection in inspections)
     if html:
         write_text(Path(html), to_page(f"Which tokens count: {rollouts or 'an example'}", inspections))
-    notes: list[str] = []
+    notes, lacking = inspectors.notes, 0
     if count.tokenizer and _are_rendered(rows):
         failed = [one for one in tokenizer_checks(tokenizer, count.tokenizer) if one.state == "fail"]
         notes += [f"{one.name}: {one.detail}; {one.mend}" for one in failed]
         if "tools" in str(training_template(tokenizer) or tokenizer.chat_template):  # the template writes tools
-            notes += warnings(sum(rollout_rows.lacks_schemas(row) for _, row in rows))
+            lacking = sum(rollout_rows.lacks_schemas(row) for _, row in rows)
+            notes += warnings(lacking)
     guessed = sum(inspection.guessed for _, inspection in inspections)
     return {
         "rollouts": [
@@ -207,6 +221,8 @@ def masks(
             for where, inspection in inspections
         ],
         "tools": by_tool,
+        "without_schemas": lacking,
+        "other_tokens": inspectors.differ,
         "notes": [*notes, *_notes(config.tool_names, by_tool, guessed, more and limit)],
         "html": html,
     }

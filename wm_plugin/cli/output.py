@@ -1,7 +1,7 @@
 """How results are printed for people."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from rich.console import Console
@@ -11,7 +11,7 @@ from rich.text import Text
 from wm_plugin.tokens.view import visible
 
 _PIPE_WIDTH = 300  # columns of a table in a pipe
-Verb = TypeVar("Verb", bound=Callable[..., dict[str, Any]])
+Verb = TypeVar("Verb", bound=Callable[..., dict[str, Any] | Iterator[dict[str, Any]]])
 
 
 def prints(show: Callable[[Any], None]) -> Callable[[Verb], Verb]:

@@ -137,7 +137,7 @@ def _samples(count: CountFlags, rollouts: Sequence[Any]) -> list[Any]:
         return played.samples(rollouts, _SAMPLES)
     samples, config = [], count.objective()
     for one in rollouts:
-        inspected = count.inspect(first(read_rows(Path(one.place)), _SAMPLES)[0], config)
+        inspected, _ = count.inspect(first(read_rows(Path(one.place)), _SAMPLES)[0], config)
         samples += [Sample(f"{one.name}, rollout {n}", each.tokens) for n, (_, each) in enumerate(inspected, 1)]
     return samples
 

@@ -6,13 +6,15 @@ left out: the agent did not see them.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from wm_plugin.data.messages import arguments_of
-from wm_plugin.data.schema import Action, Call, Context, Turn
+from wm_plugin.data.schema import Action, Call, Context, Trajectory, Turn
 from wm_plugin.data.thoughts import content_of, is_inline
 from wm_plugin.tokens.message import Message
+
+PROMPT = "wm_prompt"  # of a trajectory's metadata: the prompt's messages, if the context does not give them back
 
 
 def chat(context: Context, turns: Iterable[Turn] = ()) -> list[Message]:
@@ -30,6 +32,33 @@ def chat(context: Context, turns: Iterable[Turn] = ()) -> list[Message]:
         if turn.actor == "agent":
             messages += _turn_messages(turn, number)
     return messages
+
+
+def conversation(trajectory: Trajectory) -> list[Message]:
+    """Write a trajectory as messages: `chat`, with the prompt as its run wrote it, where a dump says it."""
+    messages = chat(trajectory.context, trajectory.turns)
+    prompt = trajectory.metadata.get(PROMPT)
+    if not isinstance(prompt, list) or not all(isinstance(one, dict) and _is_text(one) for one in prompt):
+        return messages
+    first = next((place for place, one in enumerate(messages) if one["role"] == "assistant"), len(messages))
+    return [*map(dict, prompt), *messages[first:]]
+
+
+def prompt_to_keep(prompt: Sequence[Message], context: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the metadata must keep of a prompt: its messages, if those of the context's fields are others.
+
+    A context joins messages of one role, and has no empty ones and no other roles. A prompt with turns of the agent is not kept.
+    """
+    plain = [{name: value for name, value in message.items() if value is not None} for message in prompt]
+    if not all(map(_is_text, plain)) or plain == chat(
+        Context(task=context["task"], initial_state=context["initial_state"])
+    ):
+        return {}
+    return {} if {one["role"] for one in plain} & {"assistant", "tool"} else {PROMPT: plain}
+
+
+def _is_text(message: Message) -> bool:
+    return all(isinstance(message.get(name), str) for name in ("role", "content"))
 
 
 def action_message(action: Action, turn: int) -> Message:

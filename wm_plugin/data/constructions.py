@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from wm_plugin.data import files
-from wm_plugin.data.chat import chat
+from wm_plugin.data.chat import conversation
 from wm_plugin.data.sample import Sample
 from wm_plugin.data.schema import Action, Trajectory
 from wm_plugin.data.transitions import identity
@@ -26,7 +26,7 @@ def imitation(trajectories: Iterable[Trajectory], *, construction: str = "imitat
     A trajectory without such a message is left out.
     """
     for trajectory in trajectories:
-        messages = chat(trajectory.context, trajectory.turns)
+        messages = conversation(trajectory)
         train = [m["role"] == "assistant" and bool(m["content"].strip() or "tool_calls" in m) for m in messages]
         if any(train):
             yield Sample(messages, train, trajectory.context.action_space, columns(trajectory, construction))

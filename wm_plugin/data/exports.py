@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from wm_plugin.data.chat import arguments_text, call_ids, chat
+from wm_plugin.data.chat import arguments_text, call_ids, conversation
 from wm_plugin.data.errors import RowError
 from wm_plugin.data.hidden import HIDDEN
 from wm_plugin.data.messages import arguments_of
@@ -28,7 +28,7 @@ _SOURCE = Source(format="atif", file="", row=0)
 
 def messages_row(trajectory: Trajectory) -> Fields:
     """Write a trajectory as chat messages: what the agent saw and did. Arguments of calls are objects, as in TRL's docs."""
-    messages = chat(trajectory.context, trajectory.turns)
+    messages = conversation(trajectory)
     for function in _functions(messages):
         function["arguments"] = arguments_of(function["arguments"])
     return {

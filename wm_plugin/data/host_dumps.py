@@ -1,10 +1,10 @@
 """What hosts' dumps of rollouts lack: the tool schemas of their prompts, and which of a row's columns are its reward.
 
 Without the schemas a prompt that is made of a rollout is not the prompt of its training. Our trainers write a file beside the
-dump, a JSON object:
+dump, a JSON object of `Shown` by name. A row's column `wm_tools` has the name; without the column it is `*`. A resumed run adds
+names, and leaves those of earlier rows as they are:
 
-    {"tools": {"*": [schemas]},          every row's; or by name those of the rows whose column `wm_tools` says so
-     "rewards": {"column": weight}}      TRL's columns of rewards
+    {"*": {"tools": [schemas], "rewards": {"column": weight}, "chat_template_kwargs": {}, "fingerprint": "0f3c…"}}
 
 They lack, too, which results the host made up where a call failed: an unknown tool, arguments that do not fit, an exception. A
 dump has their text alone: TRL writes an exception as `{'error': text}`, which a tool's own dict of that form looks like, too.
@@ -13,10 +13,11 @@ dump has their text alone: TRL writes an exception as `{'error': text}`, which a
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from wm_plugin.data.files import open_file
 from wm_plugin.data.outputs import write_text
@@ -26,13 +27,15 @@ from wm_plugin.untrusted import loads, number
 
 FILE = "wm_dump.json"
 EVERY = "*"
-COLUMN = "wm_tools"  # of a dump: the name of a row's schemas
-PROMPT = "prompt"  # of verl's dumps by our trainer: the messages of a row's prompt
+COLUMN = "wm_tools"  # of a dump: the name of what a row's prompt showed
+RENDERED = "wm_rendered"  # of a trajectory's metadata, and of a row: how its run wrote it, as `Shown.rendered`
+# Of verl's dumps by our trainer: the messages of a row's prompt, and those after it.
+PROMPT, COMPLETION = "prompt", "completion"
 FORMATS = ("trl", "verl")  # of hosts' dumps
 LARGEST = 1 << 24  # bytes of the file
 WARNING = (
-    "call tools and carry no tool schemas, so that their prompts are not those of training; add the schemas with wm data "
-    "convert --tools package.module:function or --environment NAME"
+    "call tools and carry no tool schemas, so that their prompts are not those of training; --tools package.module:function, or "
+    "a world's name, adds the schemas (of wm data convert, wm masks, wm eval one-step --as policy)"
 )
 
 # the text of {"error": text}, as Python writes it
@@ -47,31 +50,62 @@ Schemas = Sequence[Mapping[str, Any]]
 Item = TypeVar("Item", bound=Trajectory | Transition)
 
 
-class Declared(BaseModel):
-    """The file's content."""
+class Shown(BaseModel):
+    """What the prompts of some rows showed, and how they were written."""
 
     model_config = ConfigDict(extra="forbid")
 
-    tools: dict[str, Tools] = {}
-    rewards: dict[str, float] = {}
+    tools: Tools = ()
+    rewards: dict[str, float] = {}  # TRL's columns of rewards, with their weights
+    chat_template_kwargs: dict[str, Any] = {}
+    fingerprint: str = ""  # of the tokenizer with its chat template and these (`tokens.chat.Chat.fingerprint`)
 
-    def tools_of(self, row: Mapping[str, Any]) -> Schemas:
-        """Return the schemas of a row with these columns."""
+    @property
+    def rendered(self) -> Fields:
+        return self.model_dump(include={"chat_template_kwargs", "fingerprint"})
+
+
+_FILE = TypeAdapter(dict[str, Shown])
+
+
+class Declared(dict[str, Shown]):
+    """The file's content."""
+
+    def of(self, row: Mapping[str, Any]) -> Shown | None:
+        """Return what the prompt of a row with these columns showed; None if that is not known."""
         name = row.get(COLUMN)
-        return self.tools.get(name if isinstance(name, str) else EVERY) or self.tools.get(EVERY, ())
+        return self.get(name if isinstance(name, str) else EVERY)
 
     def complete(self, trajectory: Trajectory) -> Trajectory:
         """Return a trajectory that was read from a dump with its tools and its reward."""
-        if (reward := reward_of(trajectory.metadata, self.rewards)) is not None:
+        if (known := self.of(trajectory.metadata)) is None:
+            return trajectory
+        if (reward := reward_of(trajectory.metadata, known.rewards)) is not None:
             trajectory = trajectory.model_copy(update={"reward": reward})
-        return with_tools(trajectory, self.tools_of(trajectory.metadata))
+        metadata = {**trajectory.metadata, RENDERED: known.rendered}
+        return with_tools(trajectory.model_copy(update={"metadata": metadata}), known.tools)
 
 
-def save(folder: str | Path, tools: Mapping[str, Schemas], rewards: Mapping[str, float] | None = None) -> None:
-    """Write the file into a host's folder of dumps, which is made if it is missing."""
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    content = {"tools": tools, "rewards": rewards or {}}
-    write_text(Path(folder) / FILE, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
+class Writer:
+    """Writes the file of a folder of dumps, which is made if it is missing. What earlier runs declared there stays."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self._file = Path(folder) / FILE
+        self._known = beside(self._file)
+
+    def declare(self, wanted: Iterable[tuple[str, Shown]]) -> list[str]:
+        """Return for each the name that its rows get: the one that is wanted, or `name~2`, ... if that says something else."""
+        before = len(self._known)
+        names = [self._name(*one) for one in wanted]
+        if len(self._known) > before:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            content = {name: shown.model_dump() for name, shown in self._known.items()}
+            write_text(self._file, json.dumps(content, ensure_ascii=False, indent=1, default=str) + "\n")
+        return names
+
+    def _name(self, wanted: str, shown: Shown) -> str:
+        numbered = (f"{wanted}~{number}" for number in count(2))
+        return next(name for name in chain([wanted], numbered) if self._known.setdefault(name, shown) == shown)
 
 
 def beside(path: Path) -> Declared:
@@ -82,9 +116,9 @@ def beside(path: Path) -> Declared:
     with open_file(file) as opened:
         data = opened.read(LARGEST + 1)
     try:
-        return Declared.model_validate(loads(data, strict=True, largest=LARGEST))
+        return Declared(_FILE.validate_python(loads(data, strict=True, largest=LARGEST)))
     except ValidationError:
-        reason = "holds something else than tools and rewards"
+        reason = "holds something else than what prompts showed"
     except ValueError as error:
         reason = " ".join(str(error).split())
     raise UserError(f"{file}: {reason}; our trainers write it beside their dumps: remove it, or mend it")
@@ -111,6 +145,12 @@ def name_of(schema: Mapping[str, Any]) -> str:
     return str((function if isinstance(function, Mapping) else schema).get("name"))
 
 
+def lacks_tools(item: Trajectory | Transition) -> bool:
+    """Tell whether the agent calls tools and their schemas are not known. Some prompts show none, and their run says so."""
+    known = item.context.action_space or (isinstance(item, Trajectory) and item.metadata.get(RENDERED))
+    return not known and any(action.calls for action in _actions(item))
+
+
 class Lacking:
     """Passes trajectories or transitions through, and counts those whose agent calls tools that have no schema."""
 
@@ -119,8 +159,7 @@ class Lacking:
 
     def __call__(self, items: Iterable[Item]) -> Iterator[Item]:
         for item in items:
-            if not item.context.action_space:
-                self.count += any(action.calls for action in _actions(item))
+            self.count += lacks_tools(item)
             yield item
 
     @property

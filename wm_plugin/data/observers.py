@@ -38,10 +38,11 @@ class Observed:
             for turn in trajectory.turns
         )
         completed = trajectory.model_copy(update={"turns": turns})
-        return with_tools(completed, self._tools(completed)) if self.tools else completed
-
-    def _tools(self, trajectory: Trajectory) -> Sequence[Mapping[str, Any]]:
         called = {call.name for turn in trajectory.turns for call in turn.action.calls}
+        return with_tools(completed, self.tools_for(called)) if self.tools else completed
+
+    def tools_for(self, called: set[str]) -> Sequence[Mapping[str, Any]]:
+        """Return the schemas of the world that an agent played which called tools of these names; empty if none has them."""
         met = [len(called.intersection(map(name_of, tools))) for tools in self.tools]
         return self.tools[met.index(max(met))] if max(met) or len(met) == 1 else ()
 

@@ -12,6 +12,7 @@ from typing import IO, Any
 
 from wm_plugin.data import exports
 from wm_plugin.data.compact import compact
+from wm_plugin.data.host_dumps import lacks_tools
 from wm_plugin.data.outputs import atomic, check_apart, check_derived, check_out
 from wm_plugin.data.parquet import pyarrow_modules
 from wm_plugin.data.readers.base import Outcome, Reject
@@ -34,18 +35,21 @@ class Counts:
     turns: int = 0  # of the agent
     observations: Counter[str] = field(default_factory=Counter)  # of the agent, by kind
     rejected: Counter[str] = field(default_factory=Counter)  # rows, by reason
+    without_schemas: int = 0  # trajectories whose agent calls tools, and whose tools are not known
     lost: Counter[str] = field(default_factory=Counter)  # trajectories, by what the written form cannot hold of them
 
     def add(self, trajectory: Trajectory) -> None:
         self.trajectories += 1
         self.turns += sum(turn.actor == "agent" for turn in trajectory.turns)
         self.observations.update(observation.kind for _, _, observation in trajectory.observed())
+        self.without_schemas += lacks_tools(trajectory)
 
     def merge(self, other: "Counts") -> None:
         self.trajectories += other.trajectories
         self.turns += other.turns
         self.observations += other.observations
         self.rejected += other.rejected
+        self.without_schemas += other.without_schemas
         self.lost += other.lost
 
     def as_dict(self) -> dict[str, Any]:
@@ -56,6 +60,7 @@ class Counts:
             "observations": {kind: self.observations[kind] for kind in ("tool", "user", "environment")},
             "rejected": self.rejected.total(),
             "rejected_by_reason": dict(self.rejected.most_common()),
+            "without_schemas": self.without_schemas,
         }
 
 

@@ -59,12 +59,15 @@ def tool_names(environment: type) -> list[str]:
 def check_columns(environment: type, columns: Mapping[str, Any]) -> None:
     """Raise a UserError if `reset` of this class cannot be called with the columns of a row: one is missing, or not taken."""
     try:
-        inspect.signature(environment.reset).bind(None, **columns)  # type: ignore[attr-defined]
+        _signature(environment.reset).bind(None, **columns)  # type: ignore[attr-defined]
     except TypeError as error:
         names = ", ".join(map(shown, list(columns)[:_NAMES])) or "none"
         raise UserError(
             f"a row does not fit {environment.__name__}.reset: {str(error)[:200]} (its columns: {names})"
         ) from None
+
+
+_signature = cache(inspect.signature)  # a served world is reset a thousand times a second
 
 
 def missing_columns(environment: type, columns: Iterable[str]) -> str | None:

@@ -4,9 +4,11 @@ Hosts take the tokens of tool results from the end of a dummy conversation (a us
 tokens do not depend on the real history. The same conversation is built here.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from hashlib import sha256
 from itertools import groupby
 from typing import Any
 
@@ -17,6 +19,8 @@ from wm_plugin.untrusted import encodable, loads
 
 _MAX_ROLES = 20  # in a message
 _TOOL = "wmTool7Zk3Vx9Lp2"  # letters and digits, which no template changes
+# Tokenizers differ on it: each character after a space and after a letter, numbers, runs of white space, other scripts.
+_TEXT = "".join(f" {one} a{one}" for one in map(chr, range(33, 127))) + " 12345 don't\n\n  x\t\ty\r\nZażółć 日本語 🚪🏽"
 
 
 class Chat:
@@ -94,6 +98,21 @@ class Chat:
             if _TOOL in text:
                 return ""
         return "; its prompts do not list the tools, so the policy must have learnt them"
+
+    def fingerprint(self, tools: Sequence[Any] | None = None) -> str:
+        """Return a digest of the tokens of a prompt with these tools and of a result; empty if they cannot be made.
+
+        Two runs write rollouts alike if their digests are equal: tokenizer, template and its arguments are in it.
+        """
+        try:
+            texts = [
+                self.render([{"role": "user", "content": _TEXT}], add_generation_prompt=True, tools=tools),
+                self.render_results((_TOOL,), (_TEXT,)),
+            ]
+            ids = self.tokenizer(texts, add_special_tokens=False)["input_ids"]
+        except Exception:  # a run does not depend on it
+            return ""
+        return sha256(json.dumps(ids).encode()).hexdigest()[:16]
 
     def _before(self, tools: Sequence[str | None]) -> list[Message]:
         calls = _calls(next((tool for tool in tools if tool is not None), None))

@@ -1,7 +1,7 @@
 """Where releases of TRL and its libraries differ, a name each. Each says which of our floors ends it."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import accelerate
@@ -56,12 +56,6 @@ def tools_of_prompts(trainer: Any) -> dict[str | None, list[Any]]:
     if installed() < ENVIRONMENT_POOLS or not trainer.environment_factories:
         return {None: trainer.tools or []}
     return dict(trainer._env_tools)
-
-
-def log_environments(trainer: Any, column: str, inputs: Sequence[Mapping[str, Any]]) -> None:
-    """Add a column to the log of completions, the rows' environment where there are several. Ends with trl >= 1.8."""
-    if installed() >= ENVIRONMENT_POOLS and trainer._multi_environment:
-        trainer._log_completion_extra(column, [row["environment"] for row in inputs])
 
 
 def answer_in_text(trainer: Any, reader: Callable[..., Any], **settings: Any) -> None:

@@ -39,6 +39,7 @@ HOOKS = (
     Hook("trl", f"{_TRAINER}._calculate_rewards", ("inputs", "prompts", "completions", "completion_ids_list")),
     Hook("trl", f"{_TRAINER}._get_per_token_logps_and_entropies"),
     Hook("trl", f"{_TRAINER}._prepare_inputs", ("generation_batch",)),
+    Hook("trl", f"{_TRAINER}._log_completion_extra", ("column", "values")),
     Hook("trl", f"{_TRAINER}._tool_call_loop", ("completions",)),
     Hook("trl", f"{_TRAINER}._generate_single_turn", ("prompt_ids",)),
     Hook("trl", f"{_TRAINER}._get_tool_suffix_ids", ("tool_messages",)),

@@ -20,10 +20,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
+from accelerate.utils import broadcast_object_list
 from transformers.utils import get_json_schema
 from trl import GRPOTrainer
 
-from wm_plugin.data.host_dumps import COLUMN, EVERY, save
+from wm_plugin.data.host_dumps import COLUMN, EVERY, Shown, Writer
 from wm_plugin.errors import UserError
 from wm_plugin.hosting.annealing import TurnBudget
 from wm_plugin.hosting.config import read_field
@@ -125,8 +126,7 @@ class WorldModelMixin(TermMixin, _Host):
         }
         if support.check_tags(self):
             self._answer_in_tags()
-        if self.args.log_completions and self.accelerator.is_main_process:
-            self._describe_dump()
+        self._wm_dumped = self._describe_dump() if self.args.log_completions else {}
         watch = next(iter(objectives.values()), Objective())
         self._wm_reward_monitor = EmptyRewardMonitor(stop=watch.on_silence == "stop", batches=watch.silent_batches)
         self.add_callback(EndCallback(self._wm_end))
@@ -147,12 +147,28 @@ class WorldModelMixin(TermMixin, _Host):
         if objectives.refills:
             self._wm_prompts = Prompts(len(self.train_dataset), self.args.seed)
 
-    def _describe_dump(self) -> None:
-        """Save beside TRL's log of completions what it lacks: the tools that prompts show, and which columns are rewards."""
-        shown = _compat.tools_of_prompts(self) if self.tools else {}
-        schemas = {name or EVERY: [get_json_schema(tool) for tool in tools] for name, tools in shown.items()}
-        rewards = dict(zip(self.reward_func_names, self.reward_weights.tolist(), strict=True))
-        save(os.path.join(self.args.output_dir, "completions"), schemas, rewards)
+    def _describe_dump(self) -> dict[str | None, str]:
+        """Save beside TRL's log of completions what it lacks: the tools that prompts show, and which columns are rewards.
+
+        Returns:
+            the name of this for the rows of each environment; that of None is every row's.
+        """
+        names: list[Any] = [{}]
+        if self.accelerator.is_main_process:
+            chat = self._wm_tags or Chat(self.processing_class, self.chat_template, self.chat_template_kwargs)
+            rewards = dict(zip(self.reward_func_names, self.reward_weights.tolist(), strict=True))
+            own = {"rewards": rewards, "chat_template_kwargs": self.chat_template_kwargs}
+            wanted = []
+            for environment, tools in _compat.tools_of_prompts(self).items():
+                schemas = [get_json_schema(tool) for tool in tools]
+                shown = Shown(tools=tuple(schemas), fingerprint=chat.fingerprint(schemas), **own)
+                wanted.append((environment, shown))
+            found = Writer(os.path.join(self.args.output_dir, "completions")).declare(
+                (name or EVERY, shown) for name, shown in wanted
+            )
+            names = [{environment: name for (environment, _), name in zip(wanted, found, strict=True)}]
+        broadcast_object_list(names)  # a resumed run may add names
+        return names[0]
 
     def _wm_end(self) -> None:
         super()._wm_end()
@@ -254,7 +270,9 @@ class WorldModelMixin(TermMixin, _Host):
         rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         if not self._wm_hooked:
             return rewards
-        _compat.log_environments(self, COLUMN, inputs)
+        if self._wm_dumped and {*self._wm_dumped.values()} != {EVERY}:
+            names = (self._wm_dumped.get(None) or self._wm_dumped[row["environment"]] for row in inputs)
+            self._log_completion_extra(COLUMN, list(names))
         self._wm_rollouts.completions = completions
         self._wm_rollouts.completion_ids = completion_ids_list
         if self._wm:

@@ -66,6 +66,7 @@ class WorldModelLoopMixin(_Host):
         self._wm_merged: Any = None
         self._wm_dumped = bool(dumps.folders(self.config))
         self._wm_shown: Any = None  # the tools that the prompt shows, where rollouts are dumped
+        self._wm_said: list[dict[str, Any]] = []  # the messages after the prompt, as far as they are in the tokens
         self._wm_lock = asyncio.Lock()
         self.tools = {name: _watched(tool) for name, tool in self.tools.items()}
 
@@ -108,7 +109,10 @@ class WorldModelLoopMixin(_Host):
             kwargs["raw_prompt"] = await self._begin(self._wm_port, kwargs, strength)
         output = await super().run(sampling_params, **kwargs)
         if self._wm_dumped:
-            output.extra_fields[PROMPT] = dumps.shown(kwargs["raw_prompt"], self._wm_shown)
+            form = self.tokenizer, self.apply_chat_template_kwargs, REMINDER if self._takes_tags() else None
+            output.extra_fields[PROMPT] = await asyncio.to_thread(
+                dumps.shown, kwargs["raw_prompt"], self._wm_said, self._wm_shown, *form
+            )
         output.extra_fields[RESULTS] = [len(self._wm_calls), self._wm_cut]
         try:
             declared = self._declared_tools()
@@ -187,20 +191,27 @@ class WorldModelLoopMixin(_Host):
         if state == AgentState.PROCESSING_TOOLS and most is not None and self._is_cut(agent_data.response_ids, most):
             state = AgentState.TERMINATED  # a turn without its end, after which verl would write the results
         self._wm_unanswered += waiting and state == AgentState.TERMINATED
-        if self._wm_port is not None and self._wm_port.is_turn_aware:
-            await self._tell(self._wm_port, agent_data, agent_data.messages[before:], state)
+        port = self._wm_port if self._wm_port is not None and self._wm_port.is_turn_aware else None
+        if port is not None or self._wm_dumped:
+            message = await self._said(agent_data, agent_data.messages[before:])
+            self._wm_said.append(message)
+            if port is not None:
+                self._tell(port, message, state)
         return state
 
     def _is_waiting(self) -> bool:
         return self._wm_port is not None and self._wm_port.is_waiting
 
-    async def _tell(self, port: EpisodePort, agent_data: Any, said: Sequence[Mapping[str, Any]], state: Any) -> None:
-        """Tell the environment of a turn, so that a world model is asked about its calls at once."""
+    async def _said(self, agent_data: Any, said: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Return the policy's message of this turn."""
         if said:
-            message = self._plain(said[-1])
-        else:  # at a limit verl does not parse the answer
-            text = await asyncio.to_thread(self.tokenizer.decode, agent_data.response_ids, skip_special_tokens=True)
-            message = {"role": "assistant", "content": text}
+            return self._plain(said[-1])
+        # at a limit verl does not parse the answer
+        text = await asyncio.to_thread(self.tokenizer.decode, agent_data.response_ids, skip_special_tokens=True)
+        return {"role": "assistant", "content": text}
+
+    def _tell(self, port: EpisodePort, message: dict[str, Any], state: Any) -> None:
+        """Tell the environment of a turn, so that a world model is asked about its calls at once."""
         executed = len(message.get("tool_calls") or ()) if state == AgentState.PROCESSING_TOOLS else 0
         port.turn(message, self._wm_results, executed=executed)
         self._wm_results = []
@@ -247,6 +258,7 @@ class WorldModelLoopMixin(_Host):
             turn, messages, merged, mask = self._wm_merged
             self._wm_results = [message["content"] for message in messages]
             messages = [{**message, "name": call.name} for message, call in zip(messages, calls, strict=True)]
+            self._wm_said += messages
             count = merged.appended_token_count
             self._wm_blocks.append(
                 Block(

@@ -1,20 +1,20 @@
-"""What verl's dumps of rollouts lack: the prompt's messages, as a column, and the tools that it shows, in a file beside them.
+"""What verl's dumps of rollouts lack: the messages, as columns, and the tools that prompts show, in a file beside them.
 
-verl writes decoded texts without special tokens. In these a prompt cannot be taken apart, and made again, exactly.
+verl writes decoded texts without special tokens. In these a prompt cannot be taken apart, and made again, exactly, and the
+answers of most templates cannot be told from what they answer.
 """
 
-import hashlib
-import json
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
 
-from wm_plugin.data.host_dumps import COLUMN, FILE, PROMPT, Schemas, beside, save
+from wm_plugin.data.host_dumps import COLUMN, COMPLETION, EVERY, PROMPT, Shown, Writer
+from wm_plugin.tokens.chat import Chat
 
 FOLDERS = ("rollout_data_dir", "validation_data_dir")
-Shown = tuple[list[dict[str, Any]], list[dict[str, Any]]]  # a prompt's messages, and the schemas of the tools in it
+Messages = list[dict[str, Any]]
+Kept = tuple[Messages, Messages, dict[str, Any]]  # the prompt's messages, those after it, and the fields of `Shown`
 
 
 def folders(config: Any) -> list[str]:
@@ -23,18 +23,29 @@ def folders(config: Any) -> list[str]:
     return [folder for folder in chosen if folder]
 
 
-def shown(messages: Iterable[Mapping[str, Any]], schemas: Sequence[Any] | None) -> Shown | None:
-    """Return a rollout's prompt for its dump; None for contents that are no text."""
-    plain = [dict(message) for message in messages]
-    return (plain, list(schemas or ())) if all(isinstance(one.get("content"), str) for one in plain) else None
+def shown(
+    prompt: Iterable[Mapping[str, Any]],
+    completion: Iterable[Mapping[str, Any]],
+    schemas: Sequence[Any] | None,
+    tokenizer: Any,
+    kwargs: Mapping[str, Any],
+    reminder: str | None,
+) -> Kept | None:
+    """Return what a rollout's dump lacks; None for contents that are no text. The last three are those of `Chat`."""
+    before, after = ([dict(message) for message in messages] for messages in (prompt, completion))
+    if not all(isinstance(one.get("content"), str) for one in (*before, *after)):
+        return None
+    tools, kwargs = list(schemas or ()), OmegaConf.to_container(OmegaConf.create(dict(kwargs or {})), resolve=True)
+    fingerprint = Chat(tokenizer, None, kwargs, reminder).fingerprint(tools)
+    return before, after, {"tools": tools, "chat_template_kwargs": kwargs, "fingerprint": fingerprint}
 
 
 class Prompts:
     """The prompts of rollouts by their key, from the agent loop to the dump."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, Shown] = {}
-        self._schemas: dict[str, dict[str, Schemas]] = {}  # of each folder
+        self._kept: dict[str, Kept] = {}
+        self._writers: dict[str, Writer] = {}  # of each folder
 
     def keep(self, key: str, prompt: Any) -> None:
         if prompt is not None:
@@ -47,16 +58,7 @@ class Prompts:
         known = [prompt for prompt in prompts if prompt is not None]
         if not known or len(known) < len(prompts):
             return {}
-        names = [_digest(schemas) for _, schemas in known]
-        self._save(folder, {name: schemas for name, (_, schemas) in zip(names, known, strict=True)})
-        return {PROMPT: [messages for messages, _ in known], COLUMN: names}
-
-    def _save(self, folder: str, schemas: Mapping[str, Schemas]) -> None:
-        before = self._schemas.setdefault(folder, dict(beside(Path(folder) / FILE).tools))
-        if not schemas.keys() <= before.keys():  # also those of an interrupted run
-            before |= schemas
-            save(folder, before)
-
-
-def _digest(schemas: Sequence[Any]) -> str:
-    return hashlib.sha256(json.dumps(schemas, sort_keys=True).encode()).hexdigest()[:12]
+        writer = self._writers.setdefault(folder, Writer(folder))
+        names = writer.declare((EVERY, Shown.model_validate(fields)) for *_, fields in known)
+        before, after, _ = zip(*known, strict=True)
+        return {PROMPT: list(before), COMPLETION: list(after), COLUMN: names}

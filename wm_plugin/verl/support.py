@@ -165,6 +165,7 @@ HOOKS = (
     *(
         Hook(_TOOL_LOOP, f"ToolAgentLoop.{name}")
         for name in (
+            "apply_chat_template_kwargs",
             "config",
             "continuous_token_builder",
             "max_assistant_turns",

@@ -49,7 +49,7 @@ def uses(world: World, failed: Sequence[str]) -> list[Use]:
 def _unverifiable(environment: type) -> tuple[str, ...]:
     """Say why no action could be checked."""
     if not getattr(environment, "irreversible", ()):
-        return ('irreversible = ("TOOL",) on the class, or tools, pattern or when under verify:',)
+        return ('irreversible = ("TOOL",) on the class, or tools, pattern or when of verify',)
     try:
         verified(environment, {"budget": 1, "control": "refuse"})
     except UserError as error:

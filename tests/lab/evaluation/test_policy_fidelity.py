@@ -191,6 +191,7 @@ def test_answers_are_kept_and_belong_to_their_tokens(tmp_path):
 def test_an_unusable_template_is_one_line():
     left_out: Counter[str] = Counter()
     template = "{%- for message in messages -%}{{ message.role }}{%- endfor -%}"
-    cases = module.episodes([EPISODE], predictor(Oracle(TEXT)), template, left_out=left_out)
+    policy = predictor(Oracle(TEXT))
+    cases = module.episodes([EPISODE], policy, module.inspectors_of(policy, template), left_out=left_out)
     with pytest.raises(UserError, match="template"):
         list(cases)

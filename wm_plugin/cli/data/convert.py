@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from wm_plugin.cli.numbers import bounds
 from wm_plugin.cli.support import progress, search_here
 from wm_plugin.data import parallel
-from wm_plugin.data.host_dumps import FILE
+from wm_plugin.data.host_dumps import FILE, warnings
 from wm_plugin.data.hub import PREFIX, fetch
 from wm_plugin.data.outputs import work_folder
 from wm_plugin.data.readers import read_rows
@@ -36,7 +36,7 @@ def convert(
     Every row is read or rejected; rejected rows go to a file of their own, with the reason.
 
     As JSON: `trajectories`, `turns`, `transitions`, `observations` by kind, `rejected`, `rejected_by_reason`, and their file
-    `rejects`.
+    `rejects`; `without_schemas` counts trajectories with calls and no tool schemas.
 
     Args:
         sources: Files, folders of files, or hf:owner/name[:config][@split], a dataset by its name.
@@ -45,7 +45,8 @@ def convert(
         to: own, atif (Harbor's, one document a line) or messages (chat messages with tool calls, as TRL and datasets read them).
         environment: The world that a host's rollouts come from, by name or as package.module:Class: it says whose answers they
             are, and which tools the agent had (repeatable).
-        tools: A tool that the agent had, as package.module:function, for rows without tool schemas (repeatable).
+        tools: Tools that the agent had, for rows without tool schemas: functions and classes as package.module:name, or worlds
+            by name; several as A,B (repeatable).
         rejects: Where rejected rows go (default: X.rejects.jsonl beside X).
         strict: Stop at the first row that would be rejected.
         workers: Processes; what they write is the same.
@@ -81,7 +82,7 @@ def convert(
     }
     notes = [
         f"{to} cannot hold {what}: left out of {count:,} trajectories" for what, count in sorted(counts.lost.items())
-    ]
+    ] + warnings(counts.without_schemas)
     if not counts.trajectories:
         notes = ["nothing was read: --format names the format, if the guess was wrong"]
     elif not result["transitions"]:

@@ -9,7 +9,7 @@ from wm_plugin.cli import measures
 from wm_plugin.cli.flags import ModelFlags, StateFlags
 from wm_plugin.cli.numbers import Count
 from wm_plugin.cli.output import prints
-from wm_plugin.cli.support import progress, quiet
+from wm_plugin.cli.support import progress, quiet, search_here
 from wm_plugin.cli.templates import load_with_template, training_template
 from wm_plugin.client.answers import Answers
 from wm_plugin.client.predict import LocalPredictor
@@ -35,6 +35,7 @@ def one_step(
     prompts: str | None = None,
     state: StateFlags = StateFlags(),
     chat_template: str | None = None,
+    tools: tuple[str, ...] = (),
     demonstrations: str | None = None,
     shots: Count | None = None,
     scoring: ScoringOptions = ScoringOptions(),
@@ -60,13 +61,14 @@ def one_step(
             policy: an agent's model, which goes on with the results of its calls as in its own rollouts.
         prompts: The prompts that the model was trained with (default: those of --as).
         chat_template: With --as policy: the chat template in place of the tokenizer's: a file, or the name of one that TRL ships.
+        tools: With --as policy: the agent's tools, for rollouts without tool schemas, as in wm data convert.
         demonstrations: Few-shot: trajectories of training to draw from.
         shots: How many of them are shown (default: 3).
         limit: The first N trajectories.
     """
     from wm_plugin.lab.evaluation.cases import Demonstrations, items_in, kind_of
     from wm_plugin.lab.evaluation.fidelity import NAME, Cosines, fidelity
-    from wm_plugin.lab.evaluation.policy_fidelity import PolicyModel, policy_fidelity
+    from wm_plugin.lab.evaluation.policy_fidelity import PolicyModel, inspectors_of, policy_fidelity
     from wm_plugin.rewards import EmbeddingReward
 
     if shots and not demonstrations:
@@ -81,21 +83,32 @@ def one_step(
             raise UserError(f"--as {kind} needs --prompts: name a domain (mcp, search, ...) or a path")
         if chat_template:
             raise UserError(f"--chat-template is for --as {POLICY}; a world model is asked by its tokenizer's own")
+        if tools:
+            raise UserError(
+                f"--tools is for --as {POLICY}; for a world model, wm data convert --tools adds the schemas"
+            )
     model.check()
     if scoring.embedding_server and not scoring.embedding_model:
         raise UserError("--embedding-server needs --embedding-model: the name under which it has the model")
-    lacking = Lacking()
+    lacking, inspectors = Lacking(), None
     if family is None:
         if holds_transitions(source):
             raise UserError(f"{source}: holds transitions, and --as {POLICY} is asked about whole trajectories")
         quiet()
         tokenizer = load_with_template(model.name, chat_template, field="--model")
         predictor = LocalPredictor(model.name, tokenizer, temperature=0)
-        template = training_template(predictor.tokenizer)
+        inspectors = inspectors_of(predictor, training_template(predictor.tokenizer))
+        complete = None
+        if tools:
+            from wm_plugin.worlds.observed import observed
+
+            search_here()
+            complete = observed((), tools)
 
         def measured(answers: Path | None, **more: Any) -> Any:
-            items = progress(lacking(read(source)), "episodes")
-            return policy_fidelity(items, Answers(PolicyModel(predictor), answers), chat_template=template, **more)
+            trajectories = read(source) if complete is None else map(complete, read(source))
+            items = progress(lacking(trajectories), "episodes")
+            return policy_fidelity(items, Answers(PolicyModel(predictor), answers), inspectors=inspectors, **more)
 
     else:
         shown = None
@@ -125,7 +138,13 @@ def one_step(
     )
     exact = result.measure("exact")
     lost = sum(result.failures.get(failure, 0) for failure in KINDS)
-    return {**result.as_dict(), "notes": [*result.notes, *lacking.notes], "ok": exact.count + exact.failed > lost}
+    return {
+        **result.as_dict(),
+        "without_schemas": lacking.count,
+        "other_tokens": inspectors.differ if inspectors else 0,
+        "notes": [*result.notes, *lacking.notes, *(inspectors.notes if inspectors else ())],
+        "ok": exact.count + exact.failed > lost,
+    }
 
 
 def _check_policy(model: ModelFlags, others: dict[str, Any]) -> None:

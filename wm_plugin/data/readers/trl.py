@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from wm_plugin.data import files
+from wm_plugin.data.chat import prompt_to_keep
 from wm_plugin.data.errors import RowError
 from wm_plugin.data.host_dumps import marked, reward_of
 from wm_plugin.data.readers import chatml, openai
@@ -42,6 +43,8 @@ def convert(record: Any, source: Source) -> Iterator[Fields]:
     )  # a function's of this name, one of several
     for fields in openai.convert({**rest, "messages": messages}, source):
         marked(fields["turns"], "trl")
+        if isinstance(prompt, list):
+            fields["metadata"] |= prompt_to_keep(prompt, fields["context"])
         if logged:
             fields["metadata"] |= alone
             columns = [

@@ -2,7 +2,8 @@
 
 Input and output are decoded text, as a rule without special tokens. Then only `<tool_response>` between the lines `user` and
 `assistant` separates observations from the model's output. Text with ChatML's marks is read by these. A row with neither is
-rejected: observations cannot be separated from the model's output. Our trainer adds the prompt's messages, as `prompt`.
+rejected: observations cannot be separated from the model's output. Our trainer adds the messages, as `prompt` and `completion`:
+the latter, as verl's parser of calls read it, is for the texts that would be rejected.
 """
 
 import re
@@ -12,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from wm_plugin.data import files
+from wm_plugin.data.chat import prompt_to_keep
 from wm_plugin.data.errors import RowError
-from wm_plugin.data.host_dumps import PROMPT, marked
+from wm_plugin.data.host_dumps import COMPLETION, PROMPT, marked
 from wm_plugin.data.messages import Conversation, text_of
 from wm_plugin.data.readers import chatml
 from wm_plugin.data.readers.base import Rows, number_of, rest_of, task_of
@@ -47,7 +49,12 @@ def convert(record: Any, source: Source) -> Iterator[Fields]:
     for key in ("input", "output"):
         if not isinstance(record.get(key), str):
             raise RowError(f"`{key}` is no text", "wrong type")
-    context, messages = _messages(record["input"], record["output"], record.get(PROMPT))
+    try:
+        context, messages = _messages(record["input"], record["output"], record.get(PROMPT))
+    except RowError:
+        if not (isinstance(record.get(PROMPT), list) and isinstance(record.get(COMPLETION), list)):
+            raise
+        context, messages = None, [*record[PROMPT], *record[COMPLETION]]
     conversation = Conversation(messages)
     if context is None:
         context = {
@@ -55,6 +62,7 @@ def convert(record: Any, source: Source) -> Iterator[Fields]:
             "initial_state": conversation.initial_state,
             "action_space": chatml.tools_of(conversation.task),
         }
+    kept = prompt_to_keep(record[PROMPT], context) if record.get(PROMPT) else {}
     reward = number_of(record.get("score"))
     identity = record.get("request_id")
     yield {
@@ -63,7 +71,7 @@ def convert(record: Any, source: Source) -> Iterator[Fields]:
         "task_id": task_of(record["input"]),
         "reward": reward,
         "source": vars(source) if identity is None else {**vars(source), "id": text_of(identity)},
-        "metadata": rest_of(record, "input", "output", "request_id", PROMPT, score=reward),
+        "metadata": {**rest_of(record, "input", "output", "request_id", PROMPT, COMPLETION, score=reward), **kept},
     }
 
 

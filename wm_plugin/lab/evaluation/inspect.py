@@ -5,7 +5,8 @@ results. The environment's tokens are exactly those of training. The chat templa
 white space from the sampled tokens.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, pairwise
@@ -35,6 +36,10 @@ _LEGEND: list[tuple[Token, str]] = [
     (Token("text", "scaffold"), f"{LEGEND['scaffold']}, around the content; underlined if it counts too"),
     (Token("\n", "content", weight=1.0), "a line end"),
 ]
+_DIFFER = (
+    "had other tokens in training, where another tokenizer, chat template, chat_template_kwargs or protocol wrote their prompts; "
+    "name the run's own"
+)
 _PARTIAL = "\ufffd"  # what a decoder writes for an incomplete character
 
 
@@ -114,6 +119,10 @@ class Inspector:
         self._locator = ContentLocator(self._chat.encode, self._chat.render_results)
         self._turn_ends = {tokenizer.eos_token_id, *end_ids}
         self._end_ids = self._turn_ends | {tokenizer.pad_token_id}
+
+    def fingerprint(self, tools: Sequence[Mapping[str, Any]] | None = None) -> str:
+        """Return what tells whether a run writes rollouts as this inspector does (`Chat.fingerprint`)."""
+        return self._chat.fingerprint(tools)
 
     def messages(
         self, prompt: Sequence[Message], completion: Sequence[Message], tools: Sequence[Mapping[str, Any]] | None = None
@@ -243,6 +252,44 @@ class Inspector:
             add(shift + span.start, position, "content" if span.content else "scaffold", span.role, **origin)
         add(position, len(everything), "policy", "assistant")
         return Inspection(tokens, shift, everything, pieces, guessed)
+
+
+class Inspectors:
+    """Inspectors that write each rollout as its run did, as far as a dump says how.
+
+    Args:
+        make: makes an inspector; takes `chat_template_kwargs`.
+        chat_template_kwargs: for all rollouts; None: those of a rollout's run.
+    """
+
+    def __init__(self, make: Callable[..., Inspector], chat_template_kwargs: Mapping[str, Any] | None = None) -> None:
+        self._make, self._kwargs = make, chat_template_kwargs
+        self._made: dict[str, Inspector] = {}
+        self._fingerprints: dict[tuple[str, str], str] = {}
+        self.differ = 0  # rollouts that get other tokens than their run gave them
+
+    def of(self, rendered: Any = None, tools: Sequence[Mapping[str, Any]] | None = None) -> Inspector:
+        """Return the inspector for a rollout.
+
+        Args:
+            rendered: how its run wrote it (`host_dumps.Shown.rendered`); anything else is ignored.
+        """
+        known = rendered if isinstance(rendered, Mapping) else {}
+        kwargs = known.get("chat_template_kwargs") if self._kwargs is None else self._kwargs
+        kwargs = kwargs if isinstance(kwargs, Mapping) else {}
+        key = json.dumps(kwargs, sort_keys=True, default=str)
+        inspector = self._made.get(key) or self._made.setdefault(key, self._make(chat_template_kwargs=kwargs))
+        if isinstance(wanted := known.get("fingerprint"), str) and wanted:
+            shown = key, json.dumps(tools or (), sort_keys=True)
+            if shown not in self._fingerprints:
+                self._fingerprints[shown] = inspector.fingerprint(tools)
+            self.differ += self._fingerprints[shown] != wanted
+        return inspector
+
+    @property
+    def notes(self) -> list[str]:
+        """The warning, if some rollouts get other tokens."""
+        return [f"{self.differ:,} of these rollouts {_DIFFER}"] if self.differ else []
 
 
 def token_texts(tokenizer: Any, ids: Sequence[int]) -> list[str]:

@@ -17,14 +17,15 @@ import torch
 
 from wm_plugin.client.answers import Answer, Answers, Conversation
 from wm_plugin.client.predict import LocalPredictor
-from wm_plugin.data.chat import chat
+from wm_plugin.data.chat import conversation
+from wm_plugin.data.host_dumps import RENDERED
 from wm_plugin.data.render import write_action
 from wm_plugin.data.schema import Trajectory
 from wm_plugin.data.transitions import identity, with_success
 from wm_plugin.errors import UserError
 from wm_plugin.lab.evaluation.cases import Case, Episode, Item, facts
 from wm_plugin.lab.evaluation.fidelity import measure
-from wm_plugin.lab.evaluation.inspect import Inspector
+from wm_plugin.lab.evaluation.inspect import Inspector, Inspectors
 from wm_plugin.lab.evaluation.measures import Evaluation
 from wm_plugin.lab.evaluation.one_step import TokenScores, greedy, token_scores
 from wm_plugin.objectives.echo import EchoConfig
@@ -74,7 +75,7 @@ def policy_fidelity(
     items: Iterable[Item],
     answers: Answers,
     *,
-    chat_template: str | None = None,
+    inspectors: Inspectors | None = None,
     limit: int | None = None,
     **more: Any,
 ) -> Evaluation:
@@ -82,39 +83,44 @@ def policy_fidelity(
 
     Args:
         items: trajectories in which an agent calls tools, such as those of `wm env rollout`.
-        chat_template: the trainer's, if it is not the tokenizer's own.
+        inspectors: of `inspectors_of`, which count the rollouts that had other tokens in training.
         more: `embedding`, `seed`, `subject`, `data` and `folder`, as in `measure`.
     """
     policy = answers.model
     if not isinstance(policy, PolicyModel):
         raise UserError(f"--as {KIND}: {NO_SERVER}")
     left_out: Counter[str] = Counter()
-    asked = episodes(items, policy.predictor, chat_template, limit=limit, left_out=left_out)
+    inspectors = inspectors or inspectors_of(policy.predictor)
+    asked = episodes(items, policy.predictor, inspectors, limit=limit, left_out=left_out)
     settings = {"kind": KIND, "prompts": "", "world_context": False, "shots": 0, "demonstrations": "", "limit": limit}
     likelihood = partial(_likelihood, policy.predictor.model)
     return measure(asked, answers, likelihood, None, "", settings, left_out, **more)
 
 
+def inspectors_of(predictor: LocalPredictor, chat_template: str | None = None) -> Inspectors:
+    """Make what writes rollouts as tokens of a policy. `chat_template`: the trainer's, if it is not the tokenizer's own."""
+    tokenizer, config, ends = predictor.tokenizer, EchoConfig(coeff=1.0), predictor.ends
+    return Inspectors(partial(Inspector, tokenizer, config, chat_template=chat_template, end_ids=ends))
+
+
 def episodes(
     items: Iterable[Item],
     predictor: LocalPredictor,
-    chat_template: str | None = None,
+    inspectors: Inspectors,
     *,
     limit: int | None = None,
     left_out: Counter[str],
 ) -> Iterator[Episode]:
     """Make the cases of trajectories' results, in order; what a filter marked as no target is left out."""
-    tokenizer = predictor.tokenizer
-    inspector = Inspector(tokenizer, EchoConfig(coeff=1.0), chat_template=chat_template, end_ids=predictor.ends)
     for item in islice(items, limit):
         if not isinstance(item, Trajectory):
             raise UserError(f"--as {KIND} is asked about whole episodes, and these are transitions; give trajectories")
-        if cases := _cases(item, inspector, tokenizer, left_out):
+        if cases := _cases(item, inspectors, predictor.tokenizer, left_out):
             yield Episode(cases, None)
 
 
-def _cases(trajectory: Trajectory, inspector: Inspector, tokenizer: Any, left_out: Counter[str]) -> list[Case]:
-    messages = chat(trajectory.context, trajectory.turns)
+def _cases(trajectory: Trajectory, inspectors: Inspectors, tokenizer: Any, left_out: Counter[str]) -> list[Case]:
+    messages = conversation(trajectory)
     first = next((place for place, one in enumerate(messages) if one["role"] == "assistant"), len(messages))
     prompt, completion = messages[:first], messages[first:]
     turns = [(n, turn) for n, turn in enumerate(with_success(trajectory).turns) if turn.actor == "agent"]
@@ -124,7 +130,8 @@ def _cases(trajectory: Trajectory, inspector: Inspector, tokenizer: Any, left_ou
         return []
     if not observed:
         return []
-    inspection = inspector.messages(prompt, completion, list(trajectory.context.action_space) or None)
+    tools = list(trajectory.context.action_space) or None
+    inspection = inspectors.of(trajectory.metadata.get(RENDERED), tools).messages(prompt, completion, tools)
     contents = {piece.result: piece for piece in inspection.pieces if piece.kind == "content"}
     name = identity(trajectory)
     known = trajectory.success is not None or any(one.data.get("success") is True for _, _, one in observed)

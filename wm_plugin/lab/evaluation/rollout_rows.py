@@ -8,7 +8,7 @@ from typing import Any
 
 from wm_plugin.data import parquet
 from wm_plugin.data.errors import RowError
-from wm_plugin.data.host_dumps import COLUMN, beside
+from wm_plugin.data.host_dumps import COLUMN, RENDERED, beside
 from wm_plugin.data.messages import arguments_of
 from wm_plugin.errors import MissingExtraError, UserError, shown
 from wm_plugin.runtime.texts import read_text
@@ -38,8 +38,9 @@ def read_rows(path: Path) -> Iterator[Row]:
         row = _from_trajectory(row, where)
         if problem := _problem(row):
             raise UserError(f"{where}: {problem}")
-        if not row.get("tools") and (tools := declared.tools_of(row)):
-            row["tools"] = list(tools)
+        if "completion" in row and (dumped := declared.of(row)) is not None:
+            row[RENDERED] = dumped.rendered
+            row["tools"] = row.get("tools") or list(dumped.tools)
         yield where, row
     if empty:
         raise UserError(f"{path} holds no rollouts")
@@ -51,8 +52,9 @@ def first(rows: Iterator[Row], limit: int) -> tuple[list[Row], bool]:
     return chosen, bool(limit) and next(rows, None) is not None
 
 
-def inspect_row(inspector: Any, row: dict[str, Any]) -> Any:
-    """Return the `Inspection` of a row from `read_rows`."""
+def inspect_row(inspectors: Any, row: dict[str, Any]) -> Any:
+    """Return the `Inspection` of a row from `read_rows`. `inspectors`: of the module `inspect`."""
+    inspector = inspectors.of(row.get(RENDERED), row.get("tools"))
     if "completion_ids" in row:
         return inspector.spans(row["completion_ids"], row["spans"], row.get("prompt_ids", ()))
     if "messages" in row:
@@ -62,10 +64,16 @@ def inspect_row(inspector: Any, row: dict[str, Any]) -> Any:
     return inspector.messages(row["prompt"], row["completion"], row.get("tools"))
 
 
+def called(row: dict[str, Any]) -> set[str]:
+    """Return the names of the tools that a row's messages call."""
+    calls = [call for one in row.get("messages") or row.get("completion") or [] for call in one.get("tool_calls") or ()]
+    return {str((call.get("function") or call).get("name")) for call in calls}
+
+
 def lacks_schemas(row: dict[str, Any]) -> bool:
     """Return whether a row's prompt is made here, of messages that call tools, without their schemas."""
-    messages = row.get("messages") or row.get("completion") or []
-    return "completion_ids" not in row and not row.get("tools") and any(one.get("tool_calls") for one in messages)
+    known = "completion_ids" in row or row.get("tools") or row.get(RENDERED)
+    return not known and bool(called(row))
 
 
 def example() -> Row:
@@ -116,7 +124,7 @@ def _from_trajectory(row: Any, where: str) -> Any:
         return row
     from pydantic import ValidationError
 
-    from wm_plugin.data.chat import chat
+    from wm_plugin.data.chat import conversation
     from wm_plugin.data.readers import own
     from wm_plugin.data.schema import Source, Trajectory, misfit
     from wm_plugin.worlds.agents.rollout import HOSTS
@@ -128,7 +136,7 @@ def _from_trajectory(row: Any, where: str) -> Any:
         raise UserError(f"{where}: no trajectory: {error}") from None
     except ValidationError as error:
         raise UserError(f"{where}: no trajectory: {misfit(error)}") from None
-    messages = chat(trajectory.context, trajectory.turns)
+    messages = conversation(trajectory)
     for message in messages:
         for call in message.get("tool_calls", ()):  # chat templates want the mapping, not its text
             call["function"]["arguments"] = arguments_of(call["function"]["arguments"])
@@ -136,7 +144,11 @@ def _from_trajectory(row: Any, where: str) -> Any:
         results = [message for message in messages if message["role"] == "tool"]
         for message, (_, _, observation) in zip(results, trajectory.observed(), strict=False):
             message["failed"] = observation.error
-    return {"messages": messages, "tools": list(trajectory.context.action_space)}
+    return {
+        "messages": messages,
+        "tools": list(trajectory.context.action_space),
+        RENDERED: trajectory.metadata.get(RENDERED),
+    }
 
 
 def _problem(row: Any) -> str | None:

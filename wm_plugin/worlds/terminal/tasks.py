@@ -71,12 +71,12 @@ def make(kind: str, seed: int) -> Task:
     Raises:
         UserError: there is no such kind.
     """
-    names = kind.split("+") if isinstance(kind, str) else [kind]
+    if not isinstance(kind, str):
+        raise UserError(f"terminal's column `task` is {shown(kind)}; write the name of a kind")
+    names = kind.split("+")
     if len(names) > 2 or any(name not in _DRAWS for name in names):
         wrong = next((name for name in names if name not in _DRAWS), kind)
-        raise UserError(
-            f"terminal's column `task` is {unknown(wrong, _DRAWS) if isinstance(kind, str) else shown(kind)}"
-        )
+        raise UserError(f"terminal's column `task` is {unknown(wrong, _DRAWS)}")
     if len(names) == 1:
         return _make(names[0], seed, "")
     one, two = (_make(name, seed, f"{folder}/") for name, folder in zip(names, _FOLDERS, strict=True))

@@ -139,8 +139,9 @@ def test_every_tiny_pipeline_runs_to_its_end(name, tmp_path):
         assert named == [("none", 0), ("model", 2), ("refuse", 2), ("coin", 2), ("oracle", 2)]
         assert [row["checks"] > 0 for row in rows] == [False, True, True, True, True]
     elif name == "consistency_tiny":
-        for when in ("before", "after"):
-            assert read_result(out / when).measure("real").count
+        for when in ("before", "after"):  # after two steps no answer may be whole, and each episode counts as failed
+            real = read_result(out / when).measure("real")
+            assert real.count + real.failed > 0
     elif name != "rwml_tiny":
         arms = {row["arm"] for row in compared(tmp_path)["rows"]}
         assert {"real", "sim", "controlled", "mixed"} <= arms if name == "sim_rl_tiny" else len(arms) >= 2

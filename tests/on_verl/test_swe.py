@@ -79,6 +79,7 @@ def test_two_steps_of_the_tiny_recipe_mend_repositories(tmp_path):
         "trainer.total_training_steps=2",
         "trainer.total_epochs=2",
         "trainer.test_freq=-1",
+        "wm.max_refills=10",  # the default
         "wm.zero_variance_groups=keep",  # both rollouts of a prompt say the same
         batch=3,
         policy="tiny_verl",
@@ -89,8 +90,8 @@ def test_two_steps_of_the_tiny_recipe_mend_repositories(tmp_path):
         assert step["wm/lost"] == 0
         assert step["wm/env/success"] == pytest.approx(1 / 3)
         assert step["wm/env/calls/bash"] == 2 * step["wm/env/calls/edit"] > 0
-        assert step["echo/coeff"] == 0.05
-        assert step["echo/tool/bash/tokens"] > 0
-        assert step["echo/tool/edit/tokens"] > step["echo/tool/bash/tokens"]
-        assert step["echo/tokens"] == sum(step[f"echo/tool/{tool}/tokens"] for tool in ("bash", "edit", "move"))
+        assert step["echo/coeff"] == pytest.approx(0.05)
+        by_tool = {tool: step[f"echo/tool/{tool}/tokens"] for tool in ("bash", "edit", "move")}
+        assert min(by_tool.values()) > 0
+        assert step["echo/tokens"] == pytest.approx(sum(by_tool.values())), by_tool
     assert run.steps[0]["echo/nll"] != run.steps[1]["echo/nll"]

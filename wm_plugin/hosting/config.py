@@ -64,11 +64,6 @@ class RunConfig(Options):
     objective: SerializeAsAny[InstanceOf[Objective]] = option(
         "What the objective counts, and how strongly.", default=EchoConfig()
     )
-    world_model: Annotated[Any, BeforeValidator(_objectives)] = option(
-        "Several objectives in one run, by names of their own, each with the fields of EchoConfig: {tools: {coeff: 0.05, roles: "
-        "[tool]}, users: {coeff: 0.01, roles: [user]}}. Their figures are echo/<name>/...",
-        default=None,
-    )
     environment: Annotated[str | dict[str, str] | None, Parsed] = option(
         "An environment class: a registered name (wm env list), package.module:Class or openenv:http://host:port "
         "(docs/worlds.md); or {name: class}, from which the dataset's column `environment` chooses. Null: the host's own tools.",
@@ -109,6 +104,12 @@ class RunConfig(Options):
         "{held_out: {continuations: 16, depth: 6, marks: {over: '!', won: P}}} (docs/evaluation.md).",
         default=None,
         write="a mapping, e.g. {held_out: {continuations: 16, depth: 6}}",
+    )
+
+    world_model: Annotated[Any, BeforeValidator(_objectives)] = option(
+        "Several objectives in one run, by names of their own, each with the fields of EchoConfig: {tools: {coeff: 0.05, roles: "
+        "[tool]}, users: {coeff: 0.01, roles: [user]}}. Their figures are echo/<name>/...",
+        default=None,
     )
 
     @model_validator(mode="after")

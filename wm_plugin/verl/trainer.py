@@ -58,6 +58,7 @@ from wm_plugin.verl.names import (
     PROMPT,
     RESULTS,
     SUMS,
+    TOOL_IDS,
     TOOLS,
     TRAINER_MODES,
     TRAINING,
@@ -499,7 +500,8 @@ class WorldModelTrainerMixin(_Host):
         sets = [str(getattr(source, "data", source)) for source in sources]
         nothing = torch.zeros(())
         for one, spans in self._weighted_spans(rows, held_out=True):
-            weights, tool_ids = one.columns(spans, logps.size(1)).values()
+            columns = one.columns(spans, logps.size(1))
+            weights, tool_ids = (columns[column(base, one.name)] for base in (WEIGHTS, TOOL_IDS))
             for name in {*sets}:
                 here = [number for number, row in enumerate(rows) if sets[number] == name and not row.padding]
                 if here:

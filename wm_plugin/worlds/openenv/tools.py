@@ -104,9 +104,11 @@ def _type(schema: Any, definitions: Any, known: dict[tuple[str, int], Any], leve
         return Any
     reference = schema.get("$ref")
     if isinstance(reference, str):
-        if (key := (reference, levels)) not in known:
-            known[key] = _type(_field(definitions, reference.removeprefix("#/$defs/")), definitions, known, levels - 1)
-        return known[key]
+        if (place := (reference, levels)) not in known:
+            known[place] = _type(
+                _field(definitions, reference.removeprefix("#/$defs/")), definitions, known, levels - 1
+            )
+        return known[place]
     values = [schema["const"]] if "const" in schema else schema.get("enum")
     if isinstance(values, list) and 0 < len(values) <= MOST_VALUES and all(type(one) in (str, int) for one in values):
         return Literal[tuple(encodable(values))]

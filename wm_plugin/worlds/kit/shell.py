@@ -6,10 +6,10 @@ state. It reads one line a command; the command is in it as a quoted text for `e
 reaches beyond it. Its standard input is empty, its outputs are one pipe; a second pipe says that it ended, with a word that only
 the host and this line know. The host reads and writes files itself, through /proc, and follows no link.
 
-What a command starts ends with it, in the background too, and the shell itself stands still until the next one: a command can
-bend it so that it says that it has ended and goes on, and nobody watches it then. A command that takes too long or prints too much is stopped, and the
-shell goes on if an interrupt ends it. Else, or with too many processes or too much memory, a new shell is started, which has the
-files and the folder, but no variables, functions and options. The host counts processes, too, as
+What a command starts ends with it, in the background too, and the shell stands still until the next one: a command can bend it
+so that it says that it has ended and goes on, and nobody watches it then. A command that takes too long or prints too much is
+stopped, and the shell goes on if an interrupt ends it. Else, or with too many processes or too much memory, a new shell is
+started, which has the files and the folder, but no variables, functions and options. The host counts processes, too, as
 RLIMIT_NPROC does not hold for root.
 
 The same commands print the same texts: language, time zone and user are fixed, `ls` sorts by bytes and shows one date, `date`

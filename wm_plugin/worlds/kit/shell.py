@@ -235,7 +235,7 @@ class Shell:
         while True:
             children = self._children()
             if self._shell not in children:
-                if len(children) == 1:  # the new one
+                if len(children) == 1 and self._is_new_shell(children[0]):
                     (self._shell,) = children
                     return False
             elif not ended and self._is_still():
@@ -246,6 +246,11 @@ class Shell:
             if time.monotonic() > lost:
                 raise LostError("the sandbox does not answer")
             time.sleep(0.001)
+
+    def _is_new_shell(self, number: int) -> bool:
+        with suppress(OSError), open(f"/proc/{number}/cmdline", "rb") as file:
+            return b"/etc/shellrc" in file.read()  # else it has lost its parent, and is ending
+        return False
 
     def _is_still(self) -> bool:
         """Whether nothing but process 1 and the shell is there, and the shell is stopped."""

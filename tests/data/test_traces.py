@@ -412,6 +412,22 @@ def test_mini_swe_agent_on_the_responses_api(read):
 
 # --- mutated rows ---
 
+OWN_CALL = {"function_name": "f", "extra": {"wm_plugin": {"id": "a"}}}
+
+
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [
+        ("atif", {"steps": [{"source": "user", "message": "a", "tool_calls": [OWN_CALL]}]}),
+        ("atif", {"steps": [{"source": "agent", "message": "a"}, {"source": "system", "tool_calls": [OWN_CALL]}]}),
+        ("openhands", {"history": [{"action": 5, "observation": "run"}]}),
+        ("openhands", {"history": [{"action": "message", "tool_call_metadata": {"tool_call_id": "a"}}]}),
+    ],
+)
+def test_a_call_where_none_belongs_raises_nothing(name, row, tmp_path):
+    (tmp_path / "x.jsonl").write_text(json.dumps({"schema_version": "ATIF-v1.6", **row}))
+    assert len(list(read_rows(tmp_path / "x.jsonl", name))) == 1
+
 
 def own_trace(value: Any, row: int) -> Any:
     """A line of spans with traces of its own, so that no other line's spans belong to it."""

@@ -59,6 +59,13 @@ def test_tools_that_no_class_can_have_are_refused_in_one_line(tools, says):
     assert "\n" not in str(raised.value)
 
 
+def test_definitions_that_refer_to_each_other_many_times_are_read_once():
+    many = {"anyOf": [{"$ref": "#/$defs/a"}] * 100}
+    start = time.monotonic()
+    tools_of(listed(input_schema={"properties": {"x": many, "y": many}, "$defs": {"a": many}}), lambda *_: "", "here")
+    assert time.monotonic() - start < 5  # a minute without
+
+
 @pytest.mark.host
 def test_a_tool_has_the_types_and_texts_of_its_schema():
     properties = {

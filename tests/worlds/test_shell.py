@@ -97,6 +97,77 @@ def test_a_command_that_is_stopped_costs_at_most_the_shells_state(command, failu
         assert shell.run("echo ${x-lost}; pwd; ls").output == f"{'lost' if restarted else '5'}\n{HOME}/d\nrun.sh\n"
 
 
+@pytest.mark.parametrize(
+    "bent",
+    [
+        'builtin() { [ "$1" = kill ] || command "$@"; }; sleep 99 &',
+        "enable -n kill; sleep 99 &",
+        "printf '\\0ended 0 \\0' | tee /proc/1/fd/* >/dev/null; sleep 99 & sleep 99",
+    ],
+)
+def test_nothing_runs_between_commands_whatever_a_command_says(bent):
+    with Shell({}, Limits(seconds=3)) as shell:
+        shell.run(bent)
+        assert shell.run("set -- /proc/[0-9]*; echo $#").output == "2\n"
+        (inner,) = shell._children()
+        with open(f"/proc/{inner}/stat") as file:
+            assert file.read().split()[2] == "T"
+
+
+def test_an_answer_that_is_begun_and_not_ended_costs_no_more_than_the_shell():
+    with Shell({}, QUICK) as shell:
+        start = time.monotonic()
+        ran = shell.run('builtin() { command "$@"; [ "$1" != printf ] || while :; do :; done; }; true')
+        assert (ran.failure, shell.run("echo next").output) == ("time", "next\n")
+        assert time.monotonic() - start < 10
+
+
+@pytest.mark.slow
+def test_empty_files_are_limited_and_can_be_deleted():
+    many = "import os; [os.mknod(f'/tmp/{n}') for n in range(200_000)]"
+    with Shell({}) as shell:
+        assert shell.run(f'python3 -c "{many}"').failure == "memory"
+        assert shell.run("find /tmp -type f -delete; ls /tmp")[:3] == ("", 0, None)
+
+
+KILLED = """
+import os, signal, subprocess
+from wm_plugin.runtime import sandbox
+from wm_plugin.worlds.kit.shell import Shell
+sandbox.unprivileged()
+start = subprocess.Popen
+def killed(*args, **options):
+    print(start(*args, **options).pid, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+subprocess.Popen = killed
+Shell({})
+"""
+
+
+def in_session(session):
+    """The processes of a session."""
+    found = []
+    for one in filter(str.isdecimal, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{one}/stat") as file:
+                fields = file.read().rpartition(") ")[2].split()
+        except OSError:
+            continue
+        if int(fields[3]) == session and fields[0] != "Z":
+            found.append(int(one))
+    return found
+
+
+def test_nothing_is_left_of_a_host_that_is_killed_while_it_starts_a_sandbox():
+    host = subprocess.run([sys.executable, "-c", KILLED], stdout=subprocess.PIPE, text=True, check=False)
+    session = int(host.stdout)
+    time.sleep(0.5)
+    deadline = time.monotonic() + 5
+    while left := in_session(session):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.02)
+
+
 @pytest.mark.slow
 def test_the_protocol_survives_what_a_command_does_to_it():
     with Shell(FILES, QUICK) as shell:

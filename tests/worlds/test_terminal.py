@@ -1,6 +1,7 @@
 """The terminal: every kind of task with its reference, nothing done, and a wrong one; what checks see; the verifier."""
 
 import json
+import shlex
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -87,6 +88,17 @@ def test_a_check_cannot_be_bent_by_what_the_episode_leaves_in_the_shell():
         "PATH=~/bin:$PATH; echo 'PATH=~/bin:$PATH' > .bashrc; cp .bashrc .profile; cp .bashrc .bash_profile"
     )
     assert not environment.success
+
+
+def test_a_check_that_ends_the_shell_does_not_hold():
+    environment = TerminalEnvironment()
+    environment.reset(task="tabs", task_seed=3)
+    target = make("tabs", 3).files["Makefile"].partition(":")[0]
+    printed = make("tabs", 3).checks[0][1]
+    recipe = f"{target}:\n\t@cat says; kill -9 -1\n"
+    environment.run(f"printf %s {shlex.quote(printed)} > says; printf %s {shlex.quote(recipe)} > Makefile")
+    assert not environment.success
+    environment._close()
 
 
 @pytest.mark.slow

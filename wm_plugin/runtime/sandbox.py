@@ -185,7 +185,9 @@ def _launch(
                 stdout=stdout,
                 stderr=stderr,
                 env={},
-                pass_fds=[denied, writer, *mounts.values(), *pass_fds],
+                # with `reader`, bubblewrap writes to a reader even if the host is killed: else it would end there, before its
+                # child, which waits for it, would end with it
+                pass_fds=[denied, writer, reader, *mounts.values(), *pass_fds],
                 start_new_session=True,
             )
         finally:

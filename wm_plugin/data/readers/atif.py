@@ -91,7 +91,7 @@ def _turns(steps: list[Any], conversation: Conversation) -> list[Fields]:
         if role == "assistant" or message["content"] or not results:
             data = {"role": role} if role == "system" else {}
             conversation.add(message, number, **({"data": {**data, "target": False}} if aside else {}))
-        for index, call in enumerate(calls):
+        for index, call in enumerate(calls if role == "assistant" else ()):
             if "id" in (own := object_of(call, "extra", OWN)):
                 ids.append((len(conversation.turns) - 1, index, own["id"]))
         if not isinstance(results, list) or not all(isinstance(result, dict) for result in results):

@@ -86,12 +86,14 @@ def _messages(event: Fields, seen: set[str]) -> Iterator[tuple[Fields, Fields]]:
         yield {"role": "system", "content": args.get("content")}, {}
         return
     called = object_of(event, "tool_call_metadata")
+    if not isinstance(action, str | None):
+        raise RowError("an action that is no text", "wrong type")
     if action is not None and not called and ("args" not in event or "source" not in event):
         raise RowError(
             f"an action {action[:40]!r} without its source and `args`: who acts, and how, is not in the file",
             "no action",
         )
-    if action == "message" and event["source"] != "agent" and not called:
+    if action == "message" and event.get("source") != "agent" and not called:
         yield {"role": "user", "content": args.get("content")}, {}
         return
     call_id = called.get("tool_call_id")

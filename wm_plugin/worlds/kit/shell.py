@@ -6,9 +6,10 @@ state. It reads one line a command; the command is in it as a quoted text for `e
 reaches beyond it. Its standard input is empty, its outputs are one pipe; a second pipe says that it ended, with a word that only
 the host and this line know. The host reads and writes files itself, through /proc, and follows no link.
 
-What a command starts ends with it, in the background too. A command that takes too long or prints too much is stopped, and the
-shell goes on if an interrupt ends it. Else, or with too many processes or too much memory, a new shell is started, which has the
-files and the folder, but no variables, functions and options. The host counts processes, too, as
+What a command starts ends with it, in the background too, and the shell stands still until the next one: a command can bend it
+so that it says that it has ended and goes on, and nobody watches it then. A command that takes too long or prints too much is
+stopped, and the shell goes on if an interrupt ends it. Else, or with too many processes or too much memory, a new shell is
+started, which has the files and the folder, but no variables, functions and options. The host counts processes, too, as
 RLIMIT_NPROC does not hold for root.
 
 The same commands print the same texts: language, time zone and user are fixed, `ls` sorts by bytes and shows one date, `date`
@@ -31,7 +32,7 @@ from typing import NamedTuple, Self
 
 from wm_plugin.errors import UserError, shown
 from wm_plugin.runtime import sandbox
-from wm_plugin.worlds.kit.shell_box import BASH, LIMITS, close_sandbox, open_sandbox, options_of, starter
+from wm_plugin.worlds.kit.shell_box import BASH, LIMITS, ROOTS, close_sandbox, open_sandbox, options_of, starter
 from wm_plugin.worlds.kit.shell_box import CLOCK as CLOCK
 from wm_plugin.worlds.kit.shell_box import HOME as HOME
 from wm_plugin.worlds.kit.shell_box import Limits as Limits
@@ -42,6 +43,7 @@ MAX_COMMAND = 10_000  # characters; a line of them fits into a pipe
 # seconds: between looks at processes; for a shell that is interrupted; for a start
 _POLL, _GRACE, _LONG = 0.02, 1.0, 30.0
 _MOST_FILES, _DEEPEST = 10_000, 32  # of a home that is read
+_MOST_ENTRIES = 100_000  # files and folders, which take the kernel's memory even if they are empty
 
 
 class LostError(RuntimeError):
@@ -82,7 +84,7 @@ class Shell:
     """
 
     def __init__(self, files: Mapping[str, str | bytes | Entry], limits: Limits = LIMITS) -> None:
-        self.limits, self._folder, self._is_new = limits, HOME, False
+        self.limits, self._folder, self._is_new, self._shell, self._before = limits, HOME, False, 0, 0
         try:
             self._pipes = starter(os.getpid()).submit(open_sandbox, limits).result()
         except OSError as error:
@@ -94,6 +96,7 @@ class Shell:
             self._clear()
             if self._ask(":", _LONG, watch=False) is None:  # from here on `_root` is the sandbox's
                 raise LostError("the sandbox does not start")
+            (self._shell,) = self._children()
             # folders last and the deepest first, because their modes may forbid to write in them
             for path in sorted(files, key=lambda path: (_is_folder(files[path]), -path.count("/"))):
                 self.write(path, files[path])
@@ -166,13 +169,12 @@ class Shell:
         self.close()
 
     def _run(self, command: str) -> Result:
-        self._listen(0)
-        self._is_new |= self._take("ended") is not None  # since the last command
         self._clear()
         if self._is_new:
             self._ask(f"cd -- {_quoted(self._folder)}", _GRACE)
             self._clear()
-        self._is_new = False
+        self._is_new, self._before = False, self._entries()
+        self._send(signal.SIGCONT)
         answer = self._ask(command, self.limits.seconds)
         if answer is None:
             failure: str | None = self._failure
@@ -183,6 +185,7 @@ class Shell:
             self._is_new = True
         else:
             self._folder = answer[2]
+        self._is_new |= not self._rests(answer[0] == "ended")
         self._listen(0)
         return Result(self._shown(failure), code, failure, self._is_new)
 
@@ -223,6 +226,56 @@ class Shell:
         if (answer := self._wait("ended", _LONG)) is None:
             raise LostError("the sandbox does not answer")
         return answer
+
+    def _rests(self, ended: bool) -> bool:
+        """Stop the shell until the next command. If anything else runs, or the shell does although it has ended as it says, end
+        all; return whether the shell is still there."""
+        self._send(signal.SIGSTOP)
+        deadline, lost = time.monotonic() + _GRACE, time.monotonic() + _LONG
+        while True:
+            children = self._children()
+            if self._shell not in children:
+                if len(children) == 1 and self._is_new_shell(children[0]):
+                    (self._shell,) = children
+                    return False
+            elif not ended and self._is_still():
+                return True
+            if time.monotonic() > deadline:
+                self._pipes.sandbox.signal(signal.SIGUSR2)
+                deadline += _GRACE
+            if time.monotonic() > lost:
+                raise LostError("the sandbox does not answer")
+            time.sleep(0.001)
+
+    def _is_new_shell(self, number: int) -> bool:
+        with suppress(OSError), open(f"/proc/{number}/cmdline", "rb") as file:
+            return b"/etc/shellrc" in file.read()  # else it has lost its parent, and is ending
+        return False
+
+    def _is_still(self) -> bool:
+        """Whether nothing but process 1 and the shell is there, and the shell is stopped."""
+        states = []
+        with suppress(OSError), os.scandir(f"{self._root}/proc") as entries:
+            for number in [entry.name for entry in entries if entry.name.isdecimal() and entry.name != "1"]:
+                with suppress(OSError), open(f"{self._root}/proc/{number}/stat", "rb") as file:
+                    states.append(file.read().rpartition(b") ")[2][:1])
+        return [state for state in states if state not in b"ZX"] in ([b"T"], [])
+
+    def _children(self) -> list[int]:
+        """The host's numbers of the children of process 1: the shell, and what lost its parent."""
+        inner = self._pipes.sandbox.inner
+        with _lost_if_broken(), open(f"/proc/{inner}/task/{inner}/children", "rb") as file:
+            return [int(number) for number in file.read().split()]
+
+    def _send(self, number: int) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(self._shell, number)
+
+    def _entries(self) -> int:
+        """How many files and folders there are."""
+        with _lost_if_broken():
+            status = [os.statvfs(self._root + folder) for folder in ROOTS]
+        return sum(one.f_files - one.f_ffree for one in status)
 
     def _wait(self, word: str, seconds: float) -> tuple[str, int, str] | None:
         deadline = time.monotonic() + seconds
@@ -287,6 +340,8 @@ class Shell:
         """Return which limit a command exceeds, if any."""
         if self._printed > self.limits.printed:
             return "output"
+        if self._entries() > max(_MOST_ENTRIES, self._before):
+            return "memory"
         count = pages = 0
         with suppress(OSError), os.scandir(f"{self._root}/proc") as entries:
             for entry in entries:

@@ -15,7 +15,10 @@ BASH, ROOTS = "/usr/bin/bash", (HOME, "/tmp")  # where the user can write
 # A trap runs at once while `wait` waits. `kill -1` reaches all but process 1, and stopped processes start no others. A shell
 # leaves its command if it is interrupted before the process that it waits for ends by an interrupt, too; the rest is killed.
 _FIRST = r"""
-set -m  # else a process in the background ignores interrupts
+for one in /proc/1/fd/*; do
+  one=${one##*/}
+  case $one in 0|1|2|255|INPUT|OUTPUT|CONTROL) ;; *) eval "exec $one<&-" ;; esac
+done
 pause() { read -r -t 0.02 <> <(:); }
 others() {
   for one in /proc/[0-9]*; do one=${one#/proc/}; case " 1 $shell $* " in *" $one "*) ;; *) kill -KILL $one ;; esac; done
@@ -27,18 +30,21 @@ interrupt() {
   kill -INT $shell; kill -CONT $shell; pause
   kill -INT $children; kill -CONT $children; pause
   kill -STOP -1; others; kill -CONT $shell
-  printf 'stopped 0 \0' >&CONTROL
+  printf '\0stopped 0 \0' >&CONTROL  # after what a stopped command wrote of its answer
 }
 trap interrupt USR1
 trap 'kill -KILL -1' USR2
 setarch -R true && still='setarch -R'  # addresses of programs are the same each time, where a container allows that
 while :; do
+  set -m  # else a process in the background ignores interrupts; but then `wait` returns when the shell is stopped, too
   $still BASH --noprofile --rcfile /etc/shellrc --noediting -i +H <&INPUT >/dev/null 2>&1 INPUT<&- OUTPUT>&- CONTROL>&- &
   shell=$!
+  set +m
   while wait $shell; code=$?; kill -0 $shell; do :; done
   kill -KILL -1
   read -r -t 0.01 -N 1000000 unread <&INPUT
-  printf 'ended %s \0' $code >&CONTROL
+  [ $? != 1 ] || exit  # the end of a host that was killed before bubblewrap could know
+  printf '\0ended %s \0' $code >&CONTROL
 done 2>/dev/null
 """
 _SHELLRC = r"""

@@ -65,13 +65,14 @@ def tool_of(name: Any, description: Any, schema: Any, run: Run, where: str) -> C
         raise UserError(f"{where} has {len(properties)} parameters; {MOST_PARAMETERS} are the most")
     definitions = _field(schema, "$defs")
     parameters: list[Parameter] = []
+    known: dict[tuple[str, int], Any] = {}
     for one, it in properties.items():
         if one == "metadata" and one not in required:
             continue
         if not is_parameter_name(one):
             raise UserError(f"{where}: a parameter is called {shown(one)}, which is no name in Python; rename it")
         told = line(_field(it, "description")) or f"The argument {one}."
-        parameters.append((one, _type(it, definitions), one in required, told))
+        parameters.append((one, _type(it, definitions, known), one in required, told))
     tool = make_tool(
         name, line(description) or f"Call {name}.", parameters, lambda world, given: run(world, name, given)
     )
@@ -93,13 +94,21 @@ def _field(schema: Any, name: str) -> Any:
     return schema.get(name) if isinstance(schema, Mapping) else None
 
 
-def _type(schema: Any, definitions: Any, levels: int = _LEVELS) -> Any:
-    """Return the Python type of a schema, without null; Any if a type hint cannot say it."""
+def _type(schema: Any, definitions: Any, known: dict[tuple[str, int], Any], levels: int = _LEVELS) -> Any:
+    """Return the Python type of a schema, without null; Any if a type hint cannot say it.
+
+    Args:
+        known: types of references, by their levels: definitions that refer to each other many times are read once.
+    """
     if not isinstance(schema, Mapping) or levels == 0:
         return Any
     reference = schema.get("$ref")
     if isinstance(reference, str):
-        return _type(_field(definitions, reference.removeprefix("#/$defs/")), definitions, levels - 1)
+        if (place := (reference, levels)) not in known:
+            known[place] = _type(
+                _field(definitions, reference.removeprefix("#/$defs/")), definitions, known, levels - 1
+            )
+        return known[place]
     values = [schema["const"]] if "const" in schema else schema.get("enum")
     if isinstance(values, list) and 0 < len(values) <= MOST_VALUES and all(type(one) in (str, int) for one in values):
         return Literal[tuple(encodable(values))]
@@ -108,9 +117,9 @@ def _type(schema: Any, definitions: Any, levels: int = _LEVELS) -> Any:
     for key in ("anyOf", "oneOf", "allOf"):
         several = several or schema.get(key)
     if isinstance(several, list):
-        return _union([_type(one, definitions, levels - 1) for one in several[:MOST_VALUES]])
+        return _union([_type(one, definitions, known, levels - 1) for one in several[:MOST_VALUES]])
     if kind == "array":
-        items: Any = _type(schema.get("items"), definitions, levels - 1)
+        items: Any = _type(schema.get("items"), definitions, known, levels - 1)
         return list if items is Any else list[items]
     return _TYPES.get(kind, Any) if isinstance(kind, str) else Any
 

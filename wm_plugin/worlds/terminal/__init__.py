@@ -133,7 +133,11 @@ class TerminalEnvironment(CountedEnvironment):
                 return False
         try:
             with Shell(files) as shell:
-                return all(shell.run(command).output.rstrip("\n") == expected for command, expected in task.checks)
+                for command, expected in task.checks:
+                    ran = shell.run(command)  # what a file of git's runs may print what is expected, and end the shell
+                    if ran.failure is not None or ran.output.rstrip("\n") != expected:
+                        return False
+                return True
         except UserError:  # a name that cannot be written again
             return False
 

@@ -323,6 +323,9 @@ def test_a_class_that_does_not_fails_with_a_line_for_each_reason(wm):
         ("check gird", "environment: there is no 'gird'; did you mean 'grid'?"),
         ("check grid --level hard", "--level: grid has no level 'hard'; there is 'standard'"),
         ("check no_such_module:X", "there is no module 'no_such_module'"),
+        ("check own_world", "environment: 'own_world' is a module; name its class, own_world:CLASS"),
+        ("check own_world:GuessEnvironment --level hard", "has no level 'hard'; leave --level out, it has no levels"),
+        ("check http://localhost:8000", "'http://localhost:8000' is no world; write openenv:http://host:port"),
         ("check own_world:Guess", "own_world has no 'Guess'; there is"),
         ("check json:dumps", "environment 'json:dumps' is no class with a method reset"),
         ("play grid --row -1", "--row is -1; write a number >= 0"),
@@ -374,7 +377,7 @@ def test_what_cannot_be_served(wm, monkeypatch):
         (["grid", "--port", "70000"], "--port is 70000; write a number >= 0 and <= 65,535"),
         (["grid", "--sessions", "0"], "--sessions is 0; write a number >= 1"),
         (["grid", "--simulation", "http://localhost:1/v1"], "name its model with --simulation-model"),
-        (["grid", "--simulation-model", "m"], "--simulation-model is of --simulation URL"),
+        (["grid", "--simulation-model", "m"], "--simulation-model goes with --simulation URL"),
         (["grid", "--control", "none.yaml"], "none.yaml"),
     ]:
         assert says in wm.error("env", "serve", *words)

@@ -92,12 +92,12 @@ def test_its_readme_says_how_to_train_in_it(host, name, tmp_path):
 @pytest.mark.parametrize(
     ("written", "message"),
     [
-        ("my-world", "is no name of a module; write small letters, digits and underscores, such as my_world"),
+        ("my-world", "is no module name; write small letters, digits and underscores, such as my_world"),
         ("MyWorld", "such as myworld"),
-        ("../x", "'../x' is no name of a module"),
-        ("7up", "'7up' is no name of a module; write small letters, digits and underscores\n"),
-        ("none", "'none' is a word of Python's"),
-        ("class", "'class' is a word of Python's"),
+        ("../x", "'../x' is no module name"),
+        ("7up", "'7up' is no module name; write small letters, digits and underscores\n"),
+        ("none", "'none' is a Python keyword"),
+        ("class", "'class' is a Python keyword"),
         ("sokoban", "sokoban is a world of this package (wm env list); write another name, such as my_sokoban"),
         ("json", "there is a module 'json' already"),
         ("wm_plugin", "there is a module 'wm_plugin' already"),

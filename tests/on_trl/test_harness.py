@@ -277,6 +277,9 @@ def test_an_agent_that_asks_nothing_has_no_reward_and_many_stop_the_run(url, tok
     assert loop._factory.silent == 0
     with pytest.raises(UserError, match="command is a list of the program and its arguments"):
         sessions(url, command="my-agent")(sampling={"temperature": 1.0})
+    for program in ("my-agnet", "./my-agent"):
+        with pytest.raises(UserError, match=f"there is no program '{program}'; write a name on the PATH"):
+            sessions(url, command=[program])(sampling={"temperature": 1.0})
 
 
 class InProcess(ResourceSession, ResourceSessionFactory):

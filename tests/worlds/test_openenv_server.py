@@ -20,6 +20,7 @@ from support.perfect import perfect, settings
 from support.served import CONTROL, Toys, as_host, as_step, hard_calls, serving
 from wm_plugin.data.schema import Action, Call
 from wm_plugin.hosting.config import RunConfig
+from wm_plugin.worlds.check import check
 from wm_plugin.worlds.kit.protocol import tool_schema
 from wm_plugin.worlds.openenv_server import LARGEST
 from wm_plugin.worlds.worlds import load
@@ -115,6 +116,9 @@ def test_the_same_episode_by_every_way(dressed, tmp_path):
         expected = (local.context.initial_state, seen, local.reward, True)
         assert local.reward == 1.0
         with serving("shop", *flags if dressed else ()) as (_, url):
+            if not dressed:
+                report = check(load(f"openenv:{url}"), seeds=2, quick=True)
+                assert report.ok, report.findings
             *found, turns, task = by_generic(url, calls)
             assert tuple(found) == expected
             assert (turns, task) == (local.metadata["figures"]["turns"], local.task_id)

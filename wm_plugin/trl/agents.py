@@ -7,6 +7,7 @@ that executes what the policy writes must bring its own container.
 import json
 import os
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
@@ -65,6 +66,14 @@ class AgentSessions(ResourceSessionFactory):
         if isinstance(command, str) or not command:
             raise UserError(
                 'command is a list of the program and its arguments; write ["my-agent", "--task", "{task}"]'
+            )
+        program = command[0]
+        if not shutil.which(program, path=(env or {}).get("PATH")) or (
+            os.sep in program and not os.path.isabs(program)
+        ):
+            raise UserError(
+                f"command: there is no program {program!r}; write a name on the PATH or an absolute path, because the agent "
+                "starts in an empty folder"
             )
         self.sampling, self.command, self.reward = dict(sampling), list(command), reward
         self.timeout, self.max_requests, self.env = timeout, max_requests, dict(env or {})

@@ -178,7 +178,8 @@ def _class_problem(world: World, row: Row) -> str:
         return f"irreversible names {strangers[0]!r}, which is no tool"
     parameters = inspect.signature(world.environment.reset).parameters.values()  # type: ignore[attr-defined]
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
-    first = environment.reset(**row, **({"some_other_column": 1} if takes_any else {}))
+    is_remote = getattr(environment, "is_remote", False)  # its server may refuse a column that it does not know
+    first = environment.reset(**row, **({"some_other_column": 1} if takes_any and not is_remote else {}))
     protocol.world_context_of(environment)
     reward = environment.get_reward() if hasattr(environment, "get_reward") else 0
     for problem, holds in (

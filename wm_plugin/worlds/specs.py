@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from wm_plugin.errors import install
+from wm_plugin.errors import UserError, install
 from wm_plugin.registry import Registry
 from wm_plugin.worlds.kit.described import described
 
@@ -113,6 +113,12 @@ class _Environments(Registry):
         """Return the class of this name, at this dotted path, or that a module makes (see `maker`)."""
         made_by = maker(name)
         if made_by is None:
+            if name.startswith(("http://", "https://", "openenv")) and name not in self._paths:
+                raise UserError(
+                    f"environment: {name!r} is no world; write openenv:http://host:port for an OpenEnv server"
+                )
+            if name.isidentifier() and name not in self._paths and importlib.util.find_spec(name):
+                raise UserError(f"environment: {name!r} is a module; name its class, {name}:CLASS")
             return super().get(name)
         return importlib.import_module(f"wm_plugin.worlds.{made_by}").world_of(name)
 

@@ -110,7 +110,8 @@ class World:
             hint = nearest(split, self.splits) if self.splits else "; --held-out has the rows that it does not train on"
             raise UserError(f"--split: {self.name} has no split {split!r}{hint}")
         if level is not None and level not in self.levels:
-            raise UserError(f"--level: {self.name} has no level {level!r}{nearest(level, self.levels)}")
+            hint = nearest(level, self.levels) if self.levels else "; leave --level out, it has no levels"
+            raise UserError(f"--level: {self.name} has no level {level!r}{hint}")
         if self.spec.dataset_rows is not None:
             dataset_rows: Callable[..., list[dict[str, Any]]] = self._object(self.spec.dataset_rows)
             if maker(self.spec.path):

@@ -20,13 +20,17 @@ from wm_plugin.worlds.wrappers.verify_config import VerifyConfig
 def show(result: dict[str, Any]) -> None:
     shares = {name: result[f"{name}_share"] for name in ("effective", "invalid")}
     told = ", ".join(f"{value:.1%} {name}" for name, value in shares.items() if value is not None)
-    parts = ["no success (the class has none)" if result["success"] is None else f"success {result['success']:.1%}"]
-    parts.append(f"{result['turns']:.1f} turns")
+    parts = []
+    if result["episodes"]:
+        parts = ["no success (the class has none)" if result["success"] is None else f"success {result['success']:.1%}"]
+        parts.append(f"{result['turns']:.1f} turns")
     if result["actions"] is not None:
         parts.append(f"{result['actions']:.1f} actions" + (f" ({told})" if told else ""))
     several = result["episodes"] + result["failed"] > result["tasks"]
     tasks = f" ({result['tasks']} tasks)" if several else ""
-    print(f"{result['out']}: {result['episodes']} episodes of {result['environment']}{tasks}; {', '.join(parts)}")
+    print(
+        f"{result['out']}: {result['episodes']} episodes of {result['environment']}{tasks}{'; ' * bool(parts)}{', '.join(parts)}"
+    )
     if checks := result.get("verify"):
         print(
             f"{checks['checks']} checks of irreversible actions, {checks['unanswered']} without an answer; {checks['refused']} "

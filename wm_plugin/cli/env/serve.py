@@ -74,7 +74,7 @@ def serve(
 def _simulation(place: str | None, model: str | None) -> Any:
     if place is None or not is_url(place):
         if model is not None:
-            raise UserError("--simulation-model is of --simulation URL; a file names the model itself")
+            raise UserError("--simulation-model goes with --simulation URL; a file names the model itself")
         return place and read_block(place, "--simulation", "simulation", SimulationConfig)
     if model is None:
         raise UserError("--simulation is a server; name its model with --simulation-model")

@@ -52,7 +52,7 @@ def _not_a_name(name: str) -> str:
     if not re.fullmatch("[a-z][a-z0-9_]{0,60}", name):
         plain = re.sub("[^a-z0-9]+", "_", name.lower())[:60].strip("_")
         hint = f", such as {plain}" if plain[:1].isalpha() else ""
-        return f"is no name of a module; write small letters, digits and underscores{hint}"
+        return f"is no module name; write small letters, digits and underscores{hint}"
     if keyword.iskeyword(name) or keyword.iskeyword(class_name(name)):
-        return "is a word of Python's; write another name"
+        return "is a Python keyword; write another name"
     return ""

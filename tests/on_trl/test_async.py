@@ -510,6 +510,7 @@ def test_what_is_not_exact_is_refused(made, monkeypatch):
         assert "\n" not in str(error.value)
 
     refused(EchoConfig(0.5), "temperature is 0.7.*write temperature: 1.0", temperature=0.7)
+    refused(EchoConfig(0.5, select_rollout=lambda *_: True), "select_rollout reads a completion's messages")
     refused(EchoConfig(0.5, guard=True), "guard watches evaluations, and AsyncGRPOTrainer has none; leave it out")
     refused(EchoConfig(0.5, zero_variance_groups="refill"), "come from a queue; write zero_variance_groups: drop")
     refused(EchoConfig(0.5, ["run_cod"]), "there is no tool 'run_cod'; did you mean 'run_code'")

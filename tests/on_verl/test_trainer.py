@@ -200,6 +200,11 @@ def test_whole_completions_are_chosen_by_their_messages_and_reward():
     for normalization, counts in (("selected_tokens", [1, 0, 0]), ("per_trajectory", [1, 0, 0])):
         one = running(echo.replace(normalization=normalization), ["a"])
         assert make_columns(one, spans, rows)[COUNTS].flatten().tolist() == counts
+    bare = make_row([0, 1], {ORIGINS: [origin]})
+    with pytest.raises(
+        UserError, match=r"an agent loop gave none: it must be ours, or .* extra_fields\['wm_messages'\]"
+    ):
+        list(trainer(echo)._weighted_spans([bare]))
     ((_, held_out),) = trainer(echo)._weighted_spans(rows, held_out=True)
     assert all(own is not None for own in held_out)
 

@@ -205,7 +205,7 @@ class RunObjective:
         without_variance: Sequence[bool],
         facts: Tally,
         *,
-        rollouts: Sequence[tuple[Any, float]] = (),
+        rollouts: Sequence[tuple[Any, float] | None] = (),
         held_out: bool = False,
     ) -> list[Weighed | None]:
         """Return each completion's spans with the weights of their tokens; None for a completion that is left out as a whole.
@@ -214,7 +214,7 @@ class RunObjective:
             rows: each completion's spans and what is known of them.
             without_variance: for each completion, whether all rewards of its group are equal.
             facts: counts that are the same for every objective.
-            rollouts: each completion's messages and reward, for `select_rollout`.
+            rollouts: each completion's messages and reward, for `select_rollout`; None for a padding row.
             held_out: whether the completions are an evaluation's, whose figures cover all groups.
         """
         tally = replace(facts, left_out=facts.left_out.copy())

@@ -345,6 +345,11 @@ def check_async(trainer: Any, objectives: Objectives, tools: set[str], worker: A
             "zero_variance_groups refill asks for further rollouts of the policy that is trained, and those of AsyncGRPOTrainer "
             "come from a queue; write zero_variance_groups: drop"
         )
+    if any(one.select_rollout for one in objectives.values()):
+        raise UserError(
+            "select_rollout reads a completion's messages, which AsyncGRPOTrainer's samples do not have; leave it out, or use "
+            "WorldModelGRPOTrainer"
+        )
     if any(one.guard is not None and one.active for one in objectives.values()):
         raise UserError(
             "guard watches evaluations, and AsyncGRPOTrainer has none; leave it out, or use WorldModelGRPOTrainer"

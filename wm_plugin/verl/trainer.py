@@ -410,7 +410,12 @@ class WorldModelTrainerMixin(_Host):
         for one in self._wm_running:
             if not held_out:
                 one.tallies.clear()  # of this step only
-            rollouts = [(row.extra.get(MESSAGES, ()), row.reward) for row in rows]
+            rollouts = [None if row.padding else (row.extra.get(MESSAGES), row.reward) for row in rows]
+            if one.objective.select_rollout and not held_out and any(r is not None and r[0] is None for r in rollouts):
+                raise UserError(
+                    f"wm.select_rollout reads a completion's messages, and an agent loop gave none: it must be ours, or put them "
+                    f"into extra_fields[{MESSAGES!r}]"
+                )
             spans = one.weigh(origins, equal, facts, rollouts=rollouts, held_out=held_out)
             _learn_tool_names(one, rows, spans)
             yield one, spans

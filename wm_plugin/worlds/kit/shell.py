@@ -245,7 +245,7 @@ class Shell:
                 deadline += _GRACE
             if time.monotonic() > lost:
                 raise LostError("the sandbox does not answer")
-            time.sleep(0.001)
+            time.sleep(0.0001)
 
     def _is_new_shell(self, number: int) -> bool:
         with suppress(OSError), open(f"/proc/{number}/cmdline", "rb") as file:

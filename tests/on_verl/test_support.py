@@ -28,7 +28,7 @@ from support.verl_recipes import stock as composed_stock
 from wm_plugin.errors import UserError
 from wm_plugin.hosting.annealing import TurnBudget
 from wm_plugin.hosting.hooks import Hook
-from wm_plugin.objectives import EchoConfig
+from wm_plugin.objectives import EchoConfig, Objective, echo_loss
 from wm_plugin.objectives.echo import PRESET_FIELDS
 from wm_plugin.verl import support
 from wm_plugin.verl.agent_loop import WorldModelLoopMixin
@@ -127,6 +127,15 @@ def test_the_group_lists_every_field_with_its_default():
     expected |= dict.fromkeys(PRESET_FIELDS)  # null: the preset's, or the default
     assert set(listed) == set(expected) | set(REWARD_KEYS)
     assert {name: listed[name] for name in expected} == expected
+
+
+def test_an_objective_without_presets_stands_beside_the_group(monkeypatch):
+    class Mine(Objective):
+        def loss(self, logps, weights, num_tokens):
+            return echo_loss(logps, weights, num_tokens)
+
+    monkeypatch.setitem(sys.modules, "my_objectives", SimpleNamespace(Mine=Mine))
+    assert read_config(stock("+wm.objective=my_objectives:Mine", "wm.coeff=null")).objective == Mine(0.05)
 
 
 def test_a_preset_sets_what_is_not_written():

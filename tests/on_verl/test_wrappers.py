@@ -22,7 +22,7 @@ from support.run_on_verl import run_recipe, walking_policy
 from wm_plugin.hosting.annealing import Curriculum, Strength
 from wm_plugin.objectives import EchoConfig
 from wm_plugin.verl.config import WorldModelConfig
-from wm_plugin.verl.names import INFO, TRAINING
+from wm_plugin.verl.names import INFO, MESSAGES, TRAINING
 from wm_plugin.verl.trainer import WorldModelTrainerMixin
 from wm_plugin.worlds import grid
 from wm_plugin.worlds.wrappers.control import ControlConfig
@@ -184,3 +184,14 @@ def test_main_ppo_checks_its_episodes(tmp_path):
         assert 0 < step["wm/env/verify/checks"] <= 2
         assert step["wm/env/verify/refused"] == step["wm/env/verify/checks"]
         assert step["wm/env/actions"] < before["wm/env/actions"]
+
+
+def test_the_messages_of_a_rollout_reach_a_filter(tokenizer):
+    """Which the trainer calls: the loop passes on what the policy said and read, after the prompt."""
+    wm = {"environment": "grid", "select_rollout": "operator:contains"}
+    output = rollout(tokenizer, SAID, wm, row=ROW, response_length=2000)
+    messages = output.extra_fields[MESSAGES]
+    assert [message["role"] for message in messages] == ["assistant", "tool"] * 3 + ["assistant"]
+    assert messages[-1]["content"] == "Done."
+    assert all(message["content"] in tokenizer.decode(output.response_ids) for message in messages[1::2])
+    assert MESSAGES not in rollout(tokenizer, SAID, {"environment": "grid"}, row=ROW, response_length=2000).extra_fields

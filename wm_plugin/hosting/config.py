@@ -124,11 +124,8 @@ class RunConfig(Options):
         if self.environment == {}:
             raise UserError("environment is {}; write a name (wm env list), package.module:Class, or {name: class}")
         if self.environment is None:
-            for name in type(self).model_fields.keys() & RunConfig.model_fields.keys() - {
-                "objective",
-                "world_model",
-                "environment",
-            }:
+            others = {"objective", "world_model", "environment"}
+            for name in type(self).model_fields.keys() & RunConfig.model_fields.keys() - others:
                 if getattr(self, name) != type(self).model_fields[name].default:
                     raise UserError(f"{name} is for episodes in an environment, and environment is null; name one")
         for name in WRAPPERS:

@@ -16,7 +16,7 @@ from pydantic import model_validator
 from wm_plugin.objectives.base import Objective
 from wm_plugin.options import option
 
-# Of fields that a preset sets, one that is written beside it wins. docs/echo.md compares them.
+# Of fields that a preset sets, one that is written beside it wins. docs/coefficient.md compares them.
 # "True Agents Model the World": one count over the whole batch, policy and environment apart.
 _BLOG = {"coeff": 0.05, "normalization": "selected_tokens"}
 # "Terminal Agents Learn World Models for Free" (arXiv 2605.24517): 1/|O_i| inside a trajectory, then the mean over trajectories.
@@ -38,9 +38,8 @@ PRESETS: dict[str, dict[str, Any]] = {
     "rllm": _RLLM,
     "openenv": _OPENENV,
 }
-PRESET_FIELDS = frozenset(
-    name for preset in PRESETS.values() for name in preset
-)  # null in a file: the preset's value, or the default
+# null in a file: the preset's value, or the default
+PRESET_FIELDS = frozenset(name for preset in PRESETS.values() for name in preset)
 
 
 class EchoConfig(Objective):
@@ -54,7 +53,7 @@ class EchoConfig(Objective):
 
     preset: Literal["blog", "paper", "prime-rl", "verl-recipe", "rllm", "openenv"] | None = option(
         "The settings of another trainer's ECHO, such as paper or prime-rl, which set the coefficient, the normalization and the "
-        "selection; what is written beside it wins (docs/echo.md compares them).",
+        "selection; what is written beside it wins (docs/coefficient.md compares them).",
         default=None,
     )
 

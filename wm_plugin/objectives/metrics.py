@@ -95,9 +95,9 @@ def figures(
         values[f"tool/{name}/tokens"] = tool_tokens / steps
         if tool_tokens:
             values[f"tool/{name}/nll"] = tool_nll / tool_tokens
-    if (
-        tokens and objective.turn_information and objective.normalization != "per_trajectory"
-    ):  # whose weights are shares
+    # elsewhere a token's weight is more than its ratio: a share of its trajectory, or its role's multiplier
+    plain = objective.normalization != "per_trajectory" and not isinstance(objective.roles, Mapping)
+    if tokens and objective.turn_information and plain:
         without = tokens
         if isinstance(objective.tools, Mapping):  # every token that counts is of one of these tools
             numbers = dict(zip(tools, (number for _, number in pairs), strict=True))

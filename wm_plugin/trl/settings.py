@@ -28,9 +28,8 @@ def _host_field(name: str, declared: FieldInfo, prefix: str = "") -> tuple[str, 
     elif declared.default is None:
         kind = kind | None
     default, note = declared.default, ""
-    if (
-        prefix and name in PRESET_FIELDS and default is not None
-    ):  # None: nobody wrote it, which is told from the default
+    if prefix and name in PRESET_FIELDS and default is not None:
+        # None: nobody wrote it, which is told from the default
         value = "0 with a warning" if name == "coeff" else str(default).lower()
         kind, default, note = kind | None, None, f" Not written, it is echo_preset's, or {value}."
     return f"{prefix}{name}", kind, field(default=default, metadata={"help": f"{declared.description}{note}"})

@@ -9,6 +9,7 @@ from pydantic import model_validator
 from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.hosting.config import WRAPPERS, RunConfig
 from wm_plugin.objectives import OBJECTIVES, Objective
+from wm_plugin.objectives.echo import PRESET_FIELDS
 from wm_plugin.options import Number, Whole, option
 from wm_plugin.verl.names import SEARCH_PATH
 
@@ -55,12 +56,13 @@ class WorldModelConfig(RunConfig):
 
 
 def with_coeff(block: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the block `wm` with the coefficient that the group's null stands for, unless something else sets it."""
-    values = dict(block)
-    if "coeff" in values and values["coeff"] is None:
-        del values["coeff"]
-        if "alpha" not in values and values.get("preset") is None and values.get("world_model") is None:
-            values["coeff"] = COEFF
+    """Return the block `wm` without the group's nulls that stand for a preset's value or the default, and with the
+    coefficient that one of them stands for, unless something else sets it."""
+    absent = {*PRESET_FIELDS, "preset"}  # another objective need not have presets
+    values = {name: value for name, value in block.items() if value is not None or name not in absent}
+    elsewhere = any(block.get(name) is not None for name in ("alpha", "preset", "world_model"))
+    if "coeff" in block and "coeff" not in values and not elsewhere:
+        values["coeff"] = COEFF
     return values
 
 

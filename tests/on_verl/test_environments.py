@@ -54,6 +54,8 @@ def test_every_environment_is_trained_in_for_two_steps_and_shows_what_it_shows_w
     for step in done.steps:
         assert step["wm/lost"] == 0
         assert step["echo/tokens"] > 0
+        if "terminal" in worlds:
+            assert step["echo/tool/run/tokens"] > 0
         assert step["critic/score/mean"] == pytest.approx(sum(rewards) / len(rewards))
         shown = {name: value for name, value in step.items() if name.startswith("wm/env/")}
         for name, value in summary(figures).items():

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import urllib.request
+from urllib.error import URLError
 
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -139,5 +140,5 @@ def test_it_serves_as_long_as_a_command_runs(served, tmp_path):
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 7
     assert done.stdout.startswith("http://127.0.0.1:")
-    with pytest.raises(OSError):
+    with pytest.raises(URLError, match="refused"):
         urllib.request.urlopen(done.stdout.split()[0] + "/models", timeout=5)

@@ -1,4 +1,4 @@
-"""Draws the README's picture of benchmarks/results/demo.json, a bar a mean and a dot a seed, and writes the sentences below it.
+"""Draws the README's picture of benchmarks/results/demo.json, a bar a mean and a dot a seed, and writes the table below it.
 
 python benchmarks/demo_picture.py
 """
@@ -9,18 +9,31 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from demo import ALONE, KEPT, NAMES, POLICIES, RESULTS, SEEDS, START, compared, values
+from wmact import markdown
+
 ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "benchmarks" / "results" / "demo.json"
 PICTURE = ROOT / "docs" / "images" / "forgetting.svg"
 README = ROOT / "README.md"
-BEGIN, END = "<!-- demo: begin -->", "<!-- demo: end -->"  # around the sentences in the README
+BEGIN, END = "<!-- demo: begin -->", "<!-- demo: end -->"  # around the table in the README
 
-POLICIES = {"start": "before RL", "coeff 0": "RL alone", "coeff 1": "RL + world model"}
+LABELS = {START: "before", ALONE: "RL alone", KEPT: "+ objective"}
 PANELS = (
-    ("exact", "It foresees its world", "next observation predicted exactly"),
-    ("ahead", "It can plan with what it foresees", "success when it looks ahead with itself"),
+    ("success", "Task success", "on unseen boards"),
+    ("exact", "What it knows of its world", "next observation predicted exactly"),
+    ("ahead", "What that is good for", "success when it looks ahead with itself"),
 )
-WIDTH, HEIGHT, TOP, FLOOR, PANEL, BAR = 860, 330, 84, 268, 430, 64
+ROWS = {
+    "success": "task success",
+    "exact": "next observation predicted exactly",
+    "env_nll": "environment NLL, nats a token",
+    "plain": "success on the boards of looking ahead",
+    "ahead": "the same, looking ahead with itself",
+    "coin": "by a coin in place of its predictions",
+    "oracle": "by the real world in their place",
+}
+WIDTH, HEIGHT, TOP, FLOOR, PANEL, BAR = 900, 330, 84, 268, 300, 50
+STYLES = ("start", "alone", "kept")
 STYLE = """text{font:14px system-ui,sans-serif;fill:#24292f}
 .title{font-size:17px;font-weight:600}.small{font-size:12.5px;fill:#57606a}
 .start{fill:#b6bec8}.alone{fill:#d1695b}.kept{fill:#2f7fc1}.dot{fill:#24292f;stroke:#fff}line{stroke:#8c959f}
@@ -37,48 +50,44 @@ def draw(records: Sequence[dict[str, Any]]) -> str:
     for column, (measure, title, subtitle) in enumerate(PANELS):
         left = column * PANEL + 24
         parts.append(f'<text class="title" x="{left}" y="28">{title}</text>')
-        parts.append(f'<text class="small" x="{left}" y="48">{subtitle}, on unseen boards</text>')
+        parts.append(f'<text class="small" x="{left}" y="48">{subtitle}</text>')
         parts.append(f'<line x1="{left}" x2="{left + PANEL - 60}" y1="{FLOOR}" y2="{FLOOR}"/>')
-        for place, (policy, name) in enumerate(POLICIES.items()):
-            values = [record["figures"][policy][measure] for record in records]
-            parts += _bar(left + 26 + place * 118, values, ("start", "alone", "kept")[place], name)
+        for place, (policy, name) in enumerate(LABELS.items()):
+            parts += _bar(left + 18 + place * 84, values(records, policy, measure), STYLES[place], name)
     seeds = f"{len(records)} seeds" if len(records) > 1 else "one seed"
     parts.append(
-        f'<text class="small" x="24" y="{HEIGHT - 10}">A 0.16M-parameter policy in a grid world, GRPO on TRL, {seeds}: bars are '
-        "means, dots are seeds. wm demo runs one on a CPU.</text>"
+        f'<text class="small" x="24" y="{HEIGHT - 10}">A 0.16M-parameter policy in a grid world, GRPO on TRL, coefficient .05, '
+        f"{seeds}: bars are means, dots are seeds. wm demo runs one on a CPU.</text>"
     )
     return "\n".join([*parts, "</svg>\n"])
 
 
 def alternative(records: Sequence[dict[str, Any]]) -> str:
     """The same in words."""
-    means = [
-        f"{subtitle}: "
-        + ", ".join(
-            f"{name} {fmean(record['figures'][policy][measure] for record in records):.0%}"
-            for policy, name in POLICIES.items()
-        )
-        for measure, _, subtitle in PANELS
-    ]
-    return ". ".join(means)
+    panels = []
+    for measure, title, subtitle in PANELS:
+        means = ", ".join(f"{name} {fmean(values(records, one, measure)):.0%}" for one, name in NAMES.items())
+        panels.append(f"{title}, {subtitle}: {means}")
+    return ". ".join(panels)
 
 
-def sentences(records: Sequence[dict[str, Any]]) -> str:
-    """What the picture shows, and what it does not, in ranges over the seeds."""
-
-    def ranged(policy: str, measure: str) -> str:
-        values = [record["figures"][policy][measure] for record in records]
-        return f"{min(values):.0%} to {max(values):.0%}"
-
-    alone, kept = "coeff 0", "coeff 1"
-    behind = fmean(record["figures"][alone]["success"] - record["figures"][kept]["success"] for record in records)
-    return (
-        f"A tiny policy in a grid world, {len(records)} seeds: before RL it predicts {ranged('start', 'exact')} of unseen next "
-        f"observations exactly, after RL alone {ranged(alone, 'exact')}, with the objective **{ranged(kept, 'exact')}**.\n"
-        f"When it looks ahead with itself it reaches the goal on {ranged(alone, 'ahead')} of unseen boards after RL alone, "
-        f"and on **{ranged(kept, 'ahead')}** with the objective.\n"
-        f"Without looking ahead, success with the objective is {abs(behind):.2f} {'lower' if behind > 0 else 'higher'} on "
-        "average. Other machines give other figures: [all seeds](benchmarks/results/demo.md)."
+def table(records: Sequence[dict[str, Any]]) -> str:
+    """What the picture shows, with the intervals and the controls."""
+    first = records[0]
+    rows = []
+    for measure, label in ROWS.items():
+        form = "{:.2f}" if measure == "env_nll" else "{:.0%}"
+        means = [form.format(fmean(values(records, policy, measure))) for policy in POLICIES]
+        rows.append([label, *means, " ".join(compared(records, (KEPT, measure), (ALONE, measure)))])
+    heads = ["mean of the seeds", *NAMES.values(), "with it against RL alone, 95%"]
+    seeds = f"{len(records)} of {len(SEEDS)} declared seeds" if len(records) < len(SEEDS) else f"{len(records)} seeds"
+    return "\n".join(
+        [
+            *markdown(heads, rows),
+            f"A 0.16M-parameter policy in a grid world, GRPO on TRL, coefficient .05, {seeds}, declared before "
+            f"the runs; {first['boards']} held-out boards, {first['ahead_boards']} for looking ahead",
+            "([every seed](benchmarks/results/demo.md)).",
+        ]
     )
 
 
@@ -88,18 +97,18 @@ def place(text: str, between: str) -> str:
     return f"{before}{BEGIN}\n{between}\n{END}{rest.partition(END)[2]}"
 
 
-def _bar(x: float, values: Sequence[float], style: str, name: str) -> list[str]:
-    mean = fmean(values)
+def _bar(x: float, found: Sequence[float], style: str, name: str) -> list[str]:
+    mean = fmean(found)
     parts = [
         f'<rect class="{style}" x="{x}" y="{_y(mean):.1f}" width="{BAR}" height="{FLOOR - _y(mean):.1f}" rx="2"/>',
-        f'<text x="{x + BAR / 2}" y="{FLOOR + 20}" text-anchor="middle">{name}</text>',
-        f'<text x="{x + BAR / 2}" y="{_y(max(values)) - 10:.1f}" text-anchor="middle" font-weight="600">{mean:.0%}</text>',
+        f'<text x="{x + BAR / 2}" y="{FLOOR + 20}" text-anchor="middle" class="small">{name}</text>',
+        f'<text x="{x + BAR / 2}" y="{_y(max(found)) - 10:.1f}" text-anchor="middle" font-weight="600">{mean:.0%}</text>',
     ]
-    if len(values) > 1:
-        step = (BAR - 16) / (len(values) - 1)
+    if len(found) > 1:
+        step = (BAR - 16) / (len(found) - 1)
         parts += [
             f'<circle class="dot" cx="{x + 8 + number * step:.1f}" cy="{_y(value):.1f}" r="3.5"/>'
-            for number, value in enumerate(values)
+            for number, value in enumerate(found)
         ]
     return parts
 
@@ -111,4 +120,4 @@ def _y(share: float) -> float:
 if __name__ == "__main__":
     everything = json.loads(RESULTS.read_text())
     PICTURE.write_text(draw(everything))
-    README.write_text(place(README.read_text(), sentences(everything)))
+    README.write_text(place(README.read_text(), table(everything)))

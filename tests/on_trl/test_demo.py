@@ -19,7 +19,7 @@ from wm_plugin.lab.report.sources import collect
 from wm_plugin.lab.tiny.held_out import Ahead, HeldOut, Measured
 from wm_plugin.lab.tiny.policy import make_tokenizer
 from wm_plugin.trl.demo import run_demo
-from wm_plugin.trl.demo.report import Arm, make_claims, tell_look_ahead
+from wm_plugin.trl.demo.report import Arm, make_claims, tell, tell_look_ahead
 
 MEASURES = ("success", "look_ahead", "turns", "env_nll", "exact")
 KEYS = {
@@ -52,7 +52,7 @@ def test_a_run_is_complete_and_the_same_in_its_file_and_report(smoke) -> None:
         "GRPO, RL + world-model objective": (2, 2),
     }
     assert json.loads((out / "result.json").read_text()) == result
-    assert [arm["coeff"] for arm in result["arms"]] == [0.0, 1.0]
+    assert [arm["coeff"] for arm in result["arms"]] == [0.0, 0.05]
     for arm in result["arms"]:
         assert set(arm) >= KEYS
         assert all(math.isfinite(arm[key]) for key in KEYS)
@@ -64,12 +64,12 @@ def test_a_run_is_complete_and_the_same_in_its_file_and_report(smoke) -> None:
         assert arm["policy_tokens"] == 2 * 128 + arm["environment_tokens"] / 20
     without, with_objective = result["arms"]  # which start alike
     assert all(without[key] == with_objective[key] for key in KEYS if key.endswith("_start"))
-    assert without["training"][0] | {"echo/coeff": 1.0} == with_objective["training"][0]  # the same first rollouts
+    assert without["training"][0] | {"echo/coeff": 0.05} == with_objective["training"][0]  # the same first rollouts
     assert with_objective["env_nll_end"] < without["env_nll_end"]
     document = (out / "report.html").read_text()
     assert "The warm start is incomplete" in document
     assert document.count("<figure") == 7  # the picture, and five curves
-    assert result["look_ahead"]["sentence"] in html.unescape(document)
+    assert all(sentence in html.unescape(document) for sentence in result["answers"])
     assert all(claim["verdict"] in document for claim in result["claims"])
     assert 'class="wm-policy"' in document
     assert 'class="wm-content wm-counts"' in document
@@ -87,7 +87,7 @@ def measured(shift: float, boards: int) -> Measured:
 def test_claims_are_computed_from_the_arms() -> None:
     held_out = HeldOut(make_tokenizer(), 80)
     start, low, high = (measured(shift, 80) for shift in (0.0, -1.0, 0.5))
-    arms = [Arm(0.0, start, evaluations=[(60, low)]), Arm(1.0, start, evaluations=[(60, high)])]
+    arms = [Arm(0.0, start, evaluations=[(60, low)]), Arm(0.05, start, evaluations=[(60, high)])]
     verdicts = {
         (claim["measure"], claim["of"].partition(",")[0], claim["against"].partition(",")[0]): claim["verdict"]
         for claim in make_claims(arms, held_out, 60)
@@ -99,42 +99,70 @@ def test_claims_are_computed_from_the_arms() -> None:
     assert set(verdicts.values()) == {"no difference at this sample size"}
 
 
-def ahead(plain: list[float], looking: list[float]) -> Ahead:
-    return Ahead(*(Ratio(torch.tensor(values), torch.ones(len(values))) for values in (plain, looking)))
+def ahead(*ways: list[float]) -> Ahead:
+    """Outcomes on 20 boards: plain, looking ahead, and by both controls."""
+    return Ahead(*(Ratio(torch.tensor(values), torch.ones(len(values))) for values in ways))
 
 
 NONE, ALL, HALF = [0.0] * 20, [1.0] * 20, [0.0, 1.0] * 10
 
 
 @pytest.mark.parametrize(
-    ("ends", "verdicts"),
+    ("ends", "between", "against"),
     [
-        ((ahead(HALF, NONE), ahead(HALF, ALL)), ["higher", "no difference", "lower", "higher"]),
-        ((ahead(HALF, ALL), ahead(ALL, NONE)), ["lower", "no difference", "higher", "lower"]),
-        ((ahead(HALF, HALF), ahead(NONE, HALF)), ["no difference", "no difference", "no difference", "higher"]),
+        (
+            (ahead(HALF, NONE, ALL, NONE), ahead(HALF, ALL, ALL, NONE)),
+            "higher",
+            ["lower", "no difference", "lower", "higher", "higher", "no difference"],
+        ),
+        (
+            (ahead(HALF, HALF, HALF, HALF), ahead(NONE, HALF, ALL, ALL)),
+            "no difference",
+            ["no difference", "no difference", "no difference", "higher", "lower", "lower"],
+        ),
     ],
 )
-def test_what_looking_ahead_is_worth_follows_the_intervals(ends: tuple[Ahead, Ahead], verdicts: list[str]) -> None:
+def test_what_looking_ahead_is_worth_follows_the_intervals(ends, between: str, against: list[str]) -> None:
     start = measured(0.0, 80)
-    arms = [Arm(coeff, start, [ahead(HALF, HALF), end]) for coeff, end in zip((0.0, 1.0), ends, strict=True)]
-    told = tell_look_ahead(arms, HeldOut(make_tokenizer(), 80), 60)
+    arms = [
+        Arm(coeff, start, [ahead(HALF, HALF, HALF, HALF), end], evaluations=[(60, start)])
+        for coeff, end in zip((0.0, 0.05), ends, strict=True)
+    ]
+    held_out = HeldOut(make_tokenizer(), 80)
+    told = tell_look_ahead(arms, held_out, 60)
     assert told["boards"] == 20
-    assert [claim["verdict"].removesuffix(" at this sample size") for claim in told["claims"]] == verdicts
-    between = told["claims"][0]
-    assert between["difference"] == pytest.approx(ends[1].ahead.mean - ends[0].ahead.mean)
-    interval = f"({between['difference']:+.3f}, 99% interval {between['low']:+.3f} to {between['high']:+.3f})"
-    assert f": {between['verdict']} {interval}." in told["sentence"]
-    assert told["figures"] == {
-        "start": {"plain": 0.5, "ahead": 0.5},
-        "coeff 0": {"plain": ends[0].plain.mean, "ahead": ends[0].ahead.mean},
-        "coeff 1": {"plain": ends[1].plain.mean, "ahead": ends[1].ahead.mean},
-    }
+    verdicts = [claim["verdict"].removesuffix(" at this sample size") for claim in told["claims"]]
+    assert verdicts == [between, *["no difference"] * 3, *against]
+    assert [claim["against"] for claim in told["claims"][1:]] == ["not", "a coin", "the real world"] * 3
+    first = told["claims"][0]
+    assert first["difference"] == pytest.approx(ends[1].ahead.mean - ends[0].ahead.mean)
+    interval = f"({first['difference']:+.3f}, 99% interval {first['low']:+.3f} to {first['high']:+.3f})"
+    success, kept, good_for = tell(arms, make_claims(arms, held_out, 60), told)
+    assert success.startswith("Does task success change? Not measurably (+0.000,")
+    assert kept.startswith("Is the world kept?")
+    assert f"; {first['verdict']} {interval}." in good_for
+    assert f"{ends[1].ahead.mean:.0%} with the objective, {ends[0].ahead.mean:.0%} by RL alone, 50% before" in good_for
+    for name, figures in (("start", ahead(HALF, HALF, HALF, HALF)), ("coeff 0", ends[0]), ("coeff 0.05", ends[1])):
+        assert told["figures"][name] == {
+            way: getattr(figures, way).mean for way in ("plain", "coin", "ahead", "oracle")
+        }
+
+
+def test_task_success_that_changes_is_called_so() -> None:
+    held_out = HeldOut(make_tokenizer(), 80)
+    start = measured(0.0, 80)
+    noise = start.ratios["success"]
+    better = Measured(start.ratios | {"success": Ratio(noise.total + 1, noise.count)}, [])
+    same = ahead(HALF, HALF, HALF, HALF)
+    arms = [Arm(0.0, start, [same], evaluations=[(60, start)]), Arm(0.05, start, [same], evaluations=[(60, better)])]
+    success, *_ = tell(arms, make_claims(arms, held_out, 60), tell_look_ahead(arms, held_out, 60))
+    assert success.startswith("Does task success change? Yes, it is higher (+1.000,")
 
 
 def test_differences_of_the_same_boards_have_no_interval_where_every_board_says_the_same() -> None:
     """Success varies from board to board; what looking ahead adds does not: a pairing that is lost would show an interval."""
     plain, looking = [0.0, 0.2] * 10, [0.5, 0.7] * 10
-    arms = [Arm(coeff, measured(0.0, 80), [ahead(plain, looking)]) for coeff in (0.0, 1.0)]
+    arms = [Arm(coeff, measured(0.0, 80), [ahead(plain, looking, plain, plain)]) for coeff in (0.0, 0.05)]
     for claim in tell_look_ahead(arms, HeldOut(make_tokenizer(), 80), 60)["claims"][1:]:
         assert (claim["low"], claim["high"]) == pytest.approx((0.5, 0.5))
 
@@ -147,10 +175,12 @@ def test_the_command_calls_the_demo_and_prints_its_table(monkeypatch, capsys, sm
     assert main(["demo", "--steps", "3", "--seed", "5", "--out", "x"]) == 0
     assert calls == [(3, 5, "x")]
     printed = capsys.readouterr().out
-    assert "coeff 0" in printed
-    assert printed.startswith(result["look_ahead"]["sentence"])
-    assert all(claim["sentence"] in printed for claim in result["look_ahead"]["claims"] + result["claims"])
+    assert printed.startswith("\n".join(result["answers"]))
     assert printed.strip().endswith("report.html")
+    table = [line for line in printed.splitlines() if " before " in line or line.startswith("success, ")]
+    assert len(table) == 5  # the head, and four ways to choose a move
+    assert all(len(line) < 80 for line in table)  # whole in the narrowest terminal
+    assert not any("…" in line for line in printed.splitlines())
 
 
 def test_without_trl_the_command_says_what_to_install(monkeypatch) -> None:
@@ -183,10 +213,10 @@ def test_what_cannot_run_is_refused_at_once(tmp_path) -> None:
 
 
 def test_policies_of_somebody_else_are_left_alone(tmp_path) -> None:
-    mine = tmp_path / "policies" / "coeff_1" / "config.json"
+    mine = tmp_path / "policies" / "coeff_0.05" / "config.json"
     mine.parent.mkdir(parents=True)
     mine.write_text("mine")
-    with pytest.raises(UserError, match="coeff_1 holds something else than a policy of the demo"):
+    with pytest.raises(UserError, match="coeff_0.05 holds something else than a policy of the demo"):
         run_demo(1, out=tmp_path)
     assert mine.read_text() == "mine"
     mine.unlink()
@@ -203,9 +233,9 @@ def test_policies_of_somebody_else_are_left_alone(tmp_path) -> None:
 @pytest.mark.slow
 def test_the_policies_are_kept_as_they_were_measured(smoke) -> None:
     out, result, _ = smoke
-    assert result["policies"] == {name: str(out / "policies" / name) for name in ("start", "coeff_0", "coeff_1")}
+    assert result["policies"] == {name: str(out / "policies" / name) for name in ("start", "coeff_0", "coeff_0.05")}
     held_out = HeldOut(make_tokenizer(), 40)
-    ends = {"start": "start", "coeff_0": "end", "coeff_1": "end"}
+    ends = {"start": "start", "coeff_0": "end", "coeff_0.05": "end"}
     for (name, when), arm in zip(ends.items(), [result["arms"][0], *result["arms"]], strict=True):
         model = AutoModelForCausalLM.from_pretrained(result["policies"][name])
         assert held_out.measure(model).means()["env_nll"] == pytest.approx(arm[f"env_nll_{when}"], rel=1e-5)
@@ -227,7 +257,7 @@ def test_the_policies_get_a_full_report(smoke, tmp_path, capsys) -> None:
     document = html.unescape(report.read_text())
     for text in (
         f"{out.name} coeff_0",
-        f"{out.name} coeff_1",
+        f"{out.name} coeff_0.05",
         "echo/nll",
         "eval/env_nll",
         "one-step",
@@ -235,7 +265,7 @@ def test_the_policies_get_a_full_report(smoke, tmp_path, capsys) -> None:
     ):
         assert text in document
     without, with_objective = collect([str(out)]).runs
-    assert (without.name, with_objective.name) == (f"{out.name} coeff_0", f"{out.name} coeff_1")
+    assert (without.name, with_objective.name) == (f"{out.name} coeff_0", f"{out.name} coeff_0.05")
     for run, arm in zip((without, with_objective), result["arms"], strict=True):
         assert run.values["eval/env_nll"][2] == arm["env_nll_end"]
         assert run.values["echo/nll"] == {step["step"]: step["echo/nll"] for step in arm["training"]}
@@ -244,7 +274,7 @@ def test_the_policies_get_a_full_report(smoke, tmp_path, capsys) -> None:
 @pytest.mark.slow
 def test_one_step_of_all_episodes_is_what_the_demo_measured(smoke, capsys) -> None:
     _, result, _ = smoke
-    for name, arm in zip(("coeff_0", "coeff_1"), result["arms"], strict=True):
+    for name, arm in zip(("coeff_0", "coeff_0.05"), result["arms"], strict=True):
         flags = ["--as", "policy", "--model", result["policies"][name], "--json"]
         assert main(["eval", "one-step", result["held_out"], *flags]) == 0
         measures = json.loads(capsys.readouterr().out.splitlines()[-1])["measures"]

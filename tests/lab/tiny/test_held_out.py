@@ -34,27 +34,27 @@ def test_the_boards_are_always_the_same_and_measuring_changes_nothing() -> None:
     assert set(first) == {"success", "turns", "env_nll", "exact"}
 
 
-def test_looking_ahead_is_paired_with_playing_the_same_boards(monkeypatch) -> None:
+def test_looking_ahead_and_its_controls_play_the_same_boards(monkeypatch) -> None:
     calls = []
 
-    def record(success: bool, name: str):
-        def way(model, tokenizer, boards, seed):
-            calls.append((name, boards, seed))
-            return [Played([], success, 1)] * len(boards)
+    def record(model, tokenizer, boards, seed, advise):
+        calls.append((boards, seed))
+        return [Played([], advise is not None, 1)] * len(boards)
 
-        return way
+    def ahead_of(model, tokenizer, seed, *, oracle=False):
+        calls.append(("oracle" if oracle else "itself", seed))
+        return len
 
-    monkeypatch.setattr("wm_plugin.lab.tiny.held_out.play", record(False, "play"))
-    monkeypatch.setattr("wm_plugin.lab.tiny.held_out.play_ahead", record(True, "play_ahead"))
-    held_out = HeldOut(TOKENIZER, 512)
+    monkeypatch.setattr("wm_plugin.lab.tiny.held_out.play", record)
+    monkeypatch.setattr("wm_plugin.lab.tiny.held_out.look_ahead", ahead_of)
+    held_out = HeldOut(TOKENIZER, 256)
     ahead = held_out.look_ahead(make_model(TOKENIZER, 0))
-    assert (ahead.plain.mean, ahead.ahead.mean) == (0, 1)
-    (first, *same), (second, *same_too) = calls
-    assert (first, second) == ("play", "play_ahead")
-    assert same == same_too
-    assert same[0] == held_out.ahead_boards
-    assert len(held_out.ahead_boards) == 128
-    assert len(set(held_out.layouts("look_ahead"))) > 80
+    assert (ahead.plain.mean, ahead.ahead.mean, ahead.oracle.mean, ahead.coin.mean) == (0, 1, 1, 1)
+    (first, seed), (second, same), *played = calls
+    assert (first, second, seed) == ("itself", "oracle", same)
+    assert played == [(held_out.ahead_boards, seed)] * 4
+    assert len(held_out.ahead_boards) == 64
+    assert len(set(held_out.layouts("look_ahead"))) > 40
 
 
 def test_the_episodes_are_the_walks_that_are_measured() -> None:

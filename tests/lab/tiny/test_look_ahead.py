@@ -4,7 +4,7 @@ import torch
 pytest.importorskip("transformers")
 
 from support.hand_made import TOKENIZER, HandMade, right
-from wm_plugin.lab.tiny.look_ahead import DISCOUNT, _predict, imagine, play_ahead
+from wm_plugin.lab.tiny.look_ahead import DISCOUNT, _predict, coin, imagine, look_ahead
 from wm_plugin.lab.tiny.policy import make_model, play, transcript
 from wm_plugin.worlds.grid import make_boards
 
@@ -52,17 +52,34 @@ def test_texts_do_not_mix_and_the_whole_episode_is_read() -> None:
     assert values(right, moved, 1) == [0, 0, 0, 1]
 
 
-def test_a_policy_with_a_true_world_model_reaches_more_goals() -> None:
+def reached(model, boards: list[str], advise=None) -> int:
+    return sum(episode.success for episode in play(model, TOKENIZER, boards, 0, advise))
+
+
+def test_a_true_world_model_is_worth_what_the_real_world_is_and_a_coin_nothing() -> None:
     boards = make_boards(12, 11, held_out=True)
-    plain = sum(episode.success for episode in play(HandMade(right), TOKENIZER, boards, 0))
-    ahead = sum(episode.success for episode in play_ahead(HandMade(right), TOKENIZER, boards, 0))
-    assert ahead > plain + 3
+    true, false = HandMade(right), HandMade(still)
+    plain = reached(true, boards)
+    assert reached(true, boards, look_ahead(true, TOKENIZER, 0)) > plain + 3
+    for model in (true, false):  # which only moves as it does, in the real world
+        assert reached(model, boards, look_ahead(model, TOKENIZER, 0, oracle=True)) > plain + 3
+    assert reached(true, boards, coin(0)) <= plain + 3
+
+
+def test_the_oracle_values_moves_as_a_true_world_model_does() -> None:
+    texts = [transcript([board + ">"]) for board in make_boards(6, 15, held_out=True)]
+    model = HandMade(right)
+    own, real = (
+        imagine(model, TOKENIZER, texts, 3, torch.Generator().manual_seed(0), oracle=oracle) for oracle in (False, True)
+    )
+    assert torch.equal(own, real)
+    assert own.max() > 0
 
 
 def test_where_no_success_is_imagined_it_plays_as_without_looking_ahead() -> None:
     boards = make_boards(5, 13, held_out=True)
     model = HandMade(still)
-    assert play_ahead(model, TOKENIZER, boards, 3) == play(model, TOKENIZER, boards, 3)
+    assert play(model, TOKENIZER, boards, 3, look_ahead(model, TOKENIZER, 3)) == play(model, TOKENIZER, boards, 3)
     assert model.training  # its mode is as it was
 
 
@@ -73,7 +90,7 @@ def test_boards_are_predicted_as_without_a_cache() -> None:
         text = torch.tensor([TOKENIZER(board + ">:").input_ids for board in make_boards(5, 14)])
         past = model(input_ids=text, use_cache=True, logits_to_keep=1).past_key_values
         moves = torch.tensor(TOKENIZER("UDLRU").input_ids)
-        boards, logits = _predict(model, TOKENIZER, past, moves)
+        boards, logits = _predict(model, past, moves, torch.tensor(TOKENIZER(":").input_ids))
         ids = torch.cat([text, moves[:, None]], 1)
         for column in range(20):
             ids = torch.cat([ids, model(input_ids=ids).logits[:, -1].argmax(-1, keepdim=True)], 1)

@@ -14,7 +14,7 @@ from wm_plugin.data.schema import Source, Trajectory
 from wm_plugin.lab.evaluation.intervals import Ratio, interval
 from wm_plugin.lab.evaluation.measures import Evaluation, Measure, open_folder, write_result
 from wm_plugin.lab.evaluation.one_step import Prediction, evaluate, predict
-from wm_plugin.lab.tiny.look_ahead import play_ahead
+from wm_plugin.lab.tiny.look_ahead import coin, look_ahead
 from wm_plugin.lab.tiny.policy import Played, Tokenizer, play
 from wm_plugin.lab.tiny.warm_start import OBSERVATION_TOKENS, WALK_TURNS, walks
 from wm_plugin.worlds.agents import rollout
@@ -41,10 +41,15 @@ class Measured:
 
 @dataclass(frozen=True)
 class Ahead:
-    """A policy's success on the same boards with the same random numbers: plain, and looking ahead with itself."""
+    """A policy's success on the same boards with the same random numbers, without and with looking ahead.
+
+    `ahead` is with itself; the controls are its own moves in the real world (`oracle`), and a coin's word on them (`coin`).
+    """
 
     plain: Ratio
     ahead: Ratio
+    oracle: Ratio
+    coin: Ratio
     cpu_seconds: float = 0.0
 
 
@@ -71,13 +76,19 @@ class HeldOut:
         return Measured(ratios, played)
 
     def look_ahead(self, model: PreTrainedModel) -> Ahead:
-        """Let `model` play some boards twice: plain, and looking ahead with itself."""
+        """Let `model` play some boards plainly, looking ahead with itself, and by both controls."""
         began = time.process_time()
-        plain, ahead = (
-            _mean([episode.success for episode in way(model, self.tokenizer, self.ahead_boards, _SEED)])
-            for way in (play, play_ahead)
+        ways = (
+            None,
+            look_ahead(model, self.tokenizer, _SEED),
+            look_ahead(model, self.tokenizer, _SEED, oracle=True),
+            coin(_SEED),
         )
-        return Ahead(plain, ahead, time.process_time() - began)
+        plain, ahead, oracle, by_coin = (
+            _mean([episode.success for episode in play(model, self.tokenizer, self.ahead_boards, _SEED, way)])
+            for way in ways
+        )
+        return Ahead(plain, ahead, oracle, by_coin, time.process_time() - began)
 
     def layouts(self, measure: str) -> list[str]:
         """Return each board's wall layout, since tasks of one layout are not independent."""

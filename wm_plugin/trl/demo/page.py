@@ -21,24 +21,20 @@ from wm_plugin.worlds.grid import MAX_TURNS, MOVES
 START = "the start"
 _TEXTS = yaml.safe_load(Path(__file__).with_name("page.yaml").read_text(encoding="utf-8"))
 MEASURES = {
+    "success": "task success",
     "exact": "next board predicted exactly",
     "env_nll": "environment NLL",
-    "success": "success",
     "turns": "turns",
 }
+_CONTROLS = {
+    "not": "plain",
+    "a coin": "coin",
+    "the real world": "oracle",
+}  # what looking ahead is compared with: its key
 _SHARES = ("exact", "success")
 _COMPARED = {"higher": "better than", "lower": "less well than"}
 _WORDS = dict(zip(MOVES, ("up", "down", "left", "right"), strict=True))
-# The cards' places in the order from best to worst: typical ones first, the worst last.
-_CARDS = {
-    0.5: "Typical",
-    0.35: "Typical",
-    0.65: "Typical",
-    0.1: "Among the best",
-    0.9: "Among the worst",
-    1.0: "The worst",
-}
-_ROLLOUTS = {0.5: "Typical", 0.75: "Harder than most"}
+_CARDS, _ROLLOUTS = 6, 2  # the first ones that were drawn, whatever became of them
 
 
 def make_report(result: dict[str, Any], arms: list[Arm], before: list[Prediction], held_out: HeldOut) -> Report:
@@ -63,23 +59,26 @@ def make_report(result: dict[str, Any], arms: list[Arm], before: list[Prediction
         "walks": len(before),
         "episodes": ahead["episodes_a_move"],
         "ahead": ahead["boards"],
+        "cards": _CARDS,
+        "rollouts": _ROLLOUTS,
+        "kernels": _TEXTS["kernels"][result["kernels"] == "plain"],
         "reached": reached,
         "wanted": wanted,
     }
     said = [_TEXTS["incomplete"]] if reached < wanted else []
-    exact, nll, success, turns = (_curve(measure, arms, held_out) for measure in MEASURES)
+    success, exact, nll, turns = (_curve(measure, arms, held_out) for measure in MEASURES)
     return Report(
         title=_TEXTS["title"],
         headline=headline(arms, result["claims"], ahead),
         subtitle=" ".join([*said, _TEXTS["subtitle"]]).format(**facts),
-        picture=[_changes(ahead, arms), exact],
+        picture=[exact, _changes(ahead, arms)],
         reading=[sentence.format(**facts) for sentence in _TEXTS["reading"]],
         glyphs=list(_TEXTS["glyphs"].items()),
         measured=_table(arms, result["claims"], ahead),
-        summary=[ahead["sentence"]],
+        summary=result["answers"],
         comparisons=_cards(before, arms),
         comparing=_TEXTS["comparing"].format(**facts),
-        curves=[nll, success, turns, *_training(arms)],
+        curves=[success, nll, turns, *_training(arms)],
         samples=_samples(arms, held_out),
         notes=[
             *(sentence.format(**facts) for sentence in _TEXTS["notes"]),
@@ -92,50 +91,38 @@ def make_report(result: dict[str, Any], arms: list[Arm], before: list[Prediction
 def headline(arms: Sequence[Arm], claims: Sequence[Mapping[str, Any]], ahead: Mapping[str, Any]) -> str:
     """Write the result in one sentence that claims no more than the intervals allow."""
     alone, kept = arms
-    verdicts = [claim["verdict"] for claim in claims if claim["measure"] == "exact"]
+    of = {measure: [claim["verdict"] for claim in claims if claim["measure"] == measure] for measure in MEASURES}
     start, low, high = (f"{measured.ratios['exact'].mean:.0%}" for measured in (alone.start, alone.end, kept.end))
+    unkept, with_objective = (f"{arm.end.ratios['success'].mean:.0%}" for arm in arms)
+    verdict = of["success"][2]
+    changes = f"is {verdict}" if verdict in _COMPARED else "does not measurably change"
+    success = f"Task success {changes} with the world-model objective ({with_objective}, RL alone {unkept})"
+    verdicts = of["exact"]
     if verdicts[0] == "lower" and verdicts[1] != "lower" and verdicts[2] == "higher":
         world = (
-            f"RL alone forgets its world ({low} of next boards predicted exactly, {start} at the start), the world-model "
-            f"objective keeps it ({high})."
+            f"RL alone forgets its world ({low} of next boards predicted exactly, {start} at the start), the objective keeps it "
+            f"({high})"
         )
     else:
         compared = _COMPARED.get(verdicts[2], "neither measurably better nor worse than")
         world = (
-            f"in this run RL with the world-model objective knows its world {compared} RL alone ({high} and {low} of "
-            f"next boards predicted exactly, {start} at the start)."
+            f"in this run the objective's policy knows its world {compared} that of RL alone ({high} and {low} of next boards "
+            f"predicted exactly, {start} at the start)"
         )
-    _, without, with_objective = ahead["figures"].values()
+    _, without, ahead_with = ahead["figures"].values()
     same = "" if ahead["claims"][0]["verdict"] in _COMPARED else " (no measurable difference)"
     return (
-        f"A policy that looks ahead with itself reaches the goal on {with_objective['ahead']:.0%} of unseen boards after RL with "
-        f"the world-model objective, on {without['ahead']:.0%} after RL alone{same}: {world}"
+        f"{success}; {world}; when it looks ahead with itself it reaches the goal on {ahead_with['ahead']:.0%} of unseen boards "
+        f"with the objective, on {without['ahead']:.0%} after RL alone{same}."
     )
 
 
-def choose(scores: Sequence[float], boards: Sequence[Hashable], places: Sequence[float]) -> list[int]:
-    """Choose an index for each place in the order from the highest score (0) to the lowest (1), each with another board.
-
-    If a place's board is already taken, the nearest place with another board is used; with few boards, fewer indices are chosen.
-    """
-    order = sorted(range(len(scores)), key=lambda index: -scores[index])
-    chosen: list[int] = []
-    for place in places:
-        wanted = place * (len(order) - 1)
-        taken = {boards[index] for index in chosen}
-        free = [position for position, index in enumerate(order) if boards[index] not in taken]
-        if free:
-            chosen.append(order[min(free, key=lambda position: abs(position - wanted))])
-    return chosen
-
-
 def _changes(ahead: Mapping[str, Any], arms: Sequence[Arm]) -> Changes:
-    """Show success of the start and of each arm; `claims` compares the arms first, then each of these."""
+    """Show success of the start and of each arm, without and with looking ahead."""
+    plain = [claim for claim in ahead["claims"] if claim["against"] == "not"]
     changes = [
         Change(name, row["plain"], row["ahead"], (row["plain"] + claim["low"], row["plain"] + claim["high"]))
-        for name, row, claim in zip(
-            (START, *(arm.name for arm in arms)), ahead["figures"].values(), ahead["claims"][1:], strict=True
-        )
+        for name, row, claim in zip((START, *(arm.name for arm in arms)), ahead["figures"].values(), plain, strict=True)
     ]
     return Changes(
         "Success on unseen boards, plain → looking ahead", changes, "hollow: plain play; full: looking ahead"
@@ -180,12 +167,7 @@ def _training(arms: Sequence[Arm]) -> Iterator[Curve]:
 def _table(arms: Sequence[Arm], claims: Sequence[Mapping[str, Any]], ahead: Mapping[str, Any]) -> Table:
     """Make a row for each measure: the start, and each arm with its difference to the start and the interval."""
     columns = ("", START, *(arm.name for arm in arms), f"{arms[1].name} against {arms[0].name}")
-    between, *effects = ahead["claims"]
-    cells = [
-        f"{row['ahead']:.0%}\nplain {row['plain']:.0%}: {_verdict('success', claim)}"
-        for row, claim in zip(ahead["figures"].values(), effects, strict=True)
-    ]
-    rows = [("success, looking ahead", *cells, _verdict("success", between))]
+    rows = []
     for measure, label in MEASURES.items():
         *against_start, between = (claim for claim in claims if claim["measure"] == measure)
         cells = [
@@ -193,6 +175,18 @@ def _table(arms: Sequence[Arm], claims: Sequence[Mapping[str, Any]], ahead: Mapp
             for arm, claim in zip(arms, against_start, strict=True)
         ]
         rows.append((label, _value(measure, arms[0].start.ratios[measure].mean), *cells, _verdict(measure, between)))
+    between, *effects = ahead["claims"]
+    ways = [
+        "\n".join(
+            [f"{row['ahead']:.0%}"]
+            + [
+                f"{row[_CONTROLS[claim['against']]]:.0%} {_TEXTS['ways'][claim['against']]}: {_verdict('success', claim)}"
+                for claim in effects[len(_CONTROLS) * place :][: len(_CONTROLS)]
+            ]
+        )
+        for place, row in enumerate(ahead["figures"].values())
+    ]
+    rows.append(("success, looking ahead", *ways, _verdict("success", between)))
     return Table(columns, rows)
 
 
@@ -213,36 +207,21 @@ def _value(measure: str, value: float) -> str:
 
 
 def _cards(before: Sequence[Prediction], arms: Sequence[Arm]) -> list[Comparison]:
-    """Show predictions from typical to the worst, each on another board."""
+    """Show the predictions of the first walks."""
     policies = {START: before} | {arm.name: arm.predictions for arm in arms}
-    scores = [
-        sum(_right(predictions[index].predicted, one.real) for predictions in policies.values())
-        for index, one in enumerate(before)
-    ]
-    ranks = {index: rank for rank, index in enumerate(sorted(range(len(before)), key=lambda index: -scores[index]), 1)}
     cards = []
-    chosen = choose(scores, [_layout(one.real) for one in before], list(_CARDS))
-    for index, label in zip(chosen, _CARDS.values(), strict=False):
-        one = before[index]
+    for index, one in enumerate(before[:_CARDS]):
         board, move = _last_board(one.context)
         cards.append(
             Comparison(
                 context=board,
                 real=one.real,
                 predicted={name: predictions[index].predicted for name, predictions in policies.items()},
-                title=f"{label} ({ranks[index]} of {len(before)})",
+                title=f"Walk {index + 1} of {len(before)}",
                 action=f"{move}, {_WORDS[move]}",
             )
         )
     return cards
-
-
-def _right(predicted: str, real: str) -> int:
-    return sum(a == b for a, b in zip(predicted, real, strict=False))
-
-
-def _layout(board: str) -> str:
-    return "".join(character if character in "#\n" else "." for character in board)
 
 
 def _last_board(context: str) -> tuple[str, str]:
@@ -251,19 +230,16 @@ def _last_board(context: str) -> tuple[str, str]:
 
 
 def _samples(arms: Sequence[Arm], held_out: HeldOut) -> list[Sample]:
-    """Show two boards played by both arms: one of medium difficulty, and a harder one."""
-    ease = [
-        sum(arm.end.played[index].success for arm in arms) - sum(arm.end.played[index].turns for arm in arms) / 100
-        for index in range(len(held_out.boards))
-    ]
+    """Show the first boards of different layouts, played by both arms."""
+    layouts = held_out.layouts("success")
     samples = []
-    for index, label in zip(
-        choose(ease, held_out.layouts("success"), list(_ROLLOUTS)), _ROLLOUTS.values(), strict=False
-    ):
+    for index in [layouts.index(layout) for layout in dict.fromkeys(layouts)][:_ROLLOUTS]:
         for arm in arms:
             played = arm.end.played[index]
             outcome = "reaches the goal" if played.success else "does not reach the goal"
-            title = f"{label} board, {arm.name}: {outcome} in {played.turns} {'turn' if played.turns == 1 else 'turns'}"
+            title = (
+                f"Board {index + 1}, {arm.name}: {outcome} in {played.turns} {'turn' if played.turns == 1 else 'turns'}"
+            )
             samples.append(Sample(title, _tokens(played, arm.coeff)))
     return samples
 

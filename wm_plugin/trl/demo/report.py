@@ -46,11 +46,12 @@ class Arm:
 
 
 _MEASURES = {
+    "success": "task success",
     "exact": "next-observation exact match",
     "env_nll": "environment NLL",
-    "success": "success",
     "turns": "turns",
 }
+WAYS = ("plain", "coin", "ahead", "oracle")  # of choosing a move
 
 
 def make_claims(arms: list[Arm], held_out: HeldOut, steps: int) -> list[dict[str, Any]]:
@@ -65,13 +66,15 @@ def make_claims(arms: list[Arm], held_out: HeldOut, steps: int) -> list[dict[str
 
 
 def _look_ahead_claims(arms: list[Arm], held_out: HeldOut, steps: int) -> list[dict[str, Any]]:
-    """Compare the arms when both look ahead; then the start and each arm, looking ahead against not."""
-    first, second = (arm.ahead[-1] for arm in arms)
-    names = [f"{arm.name}, step {steps}" for arm in arms]
-    pairs = [(f"{names[1]}, looking ahead", second.ahead, f"{names[0]}, looking ahead", first.ahead)]
-    for name, ahead in zip(["the start", *names], [arms[0].ahead[0], first, second], strict=True):
-        pairs.append((f"{name}, looking ahead", ahead.ahead, "not", ahead.plain))
-    return [_claim("look_ahead", "success", name, other, of, against, held_out) for name, of, other, against in pairs]
+    """Compare the arms when both look ahead; then, for the start and each arm, looking ahead with not, a coin and the oracle."""
+    names = ["the start", *(f"{arm.name}, step {steps}" for arm in arms)]
+    of = dict(zip(names, [arms[0].ahead[0], *(arm.ahead[-1] for arm in arms)], strict=True))
+    alone, kept = names[1:]
+    pairs = [(f"{kept}, looking ahead", of[kept].ahead, f"{alone}, looking ahead", of[alone].ahead)]
+    for name, ahead in of.items():
+        controls = {"not": ahead.plain, "a coin": ahead.coin, "the real world": ahead.oracle}
+        pairs += [(f"{name}, looking ahead", ahead.ahead, other, control) for other, control in controls.items()]
+    return [_claim("look_ahead", "success", name, other, one, against, held_out) for name, one, other, against in pairs]
 
 
 def _claim(
@@ -92,23 +95,50 @@ def _claim(
 
 
 def tell_look_ahead(arms: list[Arm], held_out: HeldOut, steps: int) -> dict[str, Any]:
-    """Report what looking ahead gains: a sentence, figures of the start and of each arm, and claims."""
-    claims = _look_ahead_claims(arms, held_out, steps)
+    """Report what looking ahead gains: figures of the start and of each arm, and claims, of which the first compares the arms."""
     ends = {"start": arms[0].ahead[0]} | {arm.key: arm.ahead[-1] for arm in arms}
-    figures = {name: {"plain": ahead.plain.mean, "ahead": ahead.ahead.mean} for name, ahead in ends.items()}
-    without, kept = (figures[arm.key] for arm in arms)
     return {
-        "sentence": "Looking ahead with itself (the same weights imagine what each move leads to), the policy of "
-        f"{arms[1].name} reaches the goal on {kept['ahead']:.0%} of {len(held_out.ahead_boards)} held-out boards, "
-        f"that of {arms[0].name} on {without['ahead']:.0%}: {claims[0]['verdict']} "
-        f"{_interval(*(claims[0][key] for key in ('difference', 'low', 'high')))}. "
-        f"Without looking ahead they reach it on {kept['plain']:.0%} and {without['plain']:.0%}.",
-        "figures": figures,
-        "claims": claims,
+        "figures": {name: {way: getattr(ahead, way).mean for way in WAYS} for name, ahead in ends.items()},
+        "claims": _look_ahead_claims(arms, held_out, steps),
         "boards": len(held_out.ahead_boards),
         "episodes_a_move": EPISODES,
         "cpu_seconds": sum(ahead.cpu_seconds for ahead in ends.values()),
     }
+
+
+def tell(arms: list[Arm], claims: list[dict[str, Any]], ahead: dict[str, Any]) -> list[str]:
+    """Say in three sentences whether task success changes, what is kept of the world, and what that is good for."""
+    alone, kept = arms
+    between = {claim["measure"]: claim for claim in claims[2::3]}  # the objective against RL alone
+
+    def means(measure: str, form: str) -> str:
+        return _side_by_side([one.ratios[measure].mean for one in (alone.start, alone.end, kept.end)], form)
+
+    def ways(way: str) -> str:
+        return _side_by_side([row[way] for row in ahead["figures"].values()], ".0%")
+
+    success = between["success"]
+    answer = f"Yes, it is {success['verdict']}" if success["verdict"] in ("higher", "lower") else "Not measurably"
+    return [
+        f"Does task success change? {answer} {_interval_of(success)}: {means('success', '.0%')}.",
+        f"Is the world kept? Next observations predicted exactly: {means('exact', '.0%')}; {_told(between['exact'])}. "
+        f"Environment NLL: {means('env_nll', '.2f')}; {_told(between['env_nll'])}.",
+        f"What is that good for? Success when the policy looks ahead with itself: {ways('ahead')}; {_told(ahead['claims'][0])}. "
+        f"By a coin's word in place of its predictions: {ways('coin')}. In the real world: {ways('oracle')}.",
+    ]
+
+
+def _side_by_side(values: list[float], form: str) -> str:
+    start, alone, kept = (format(value, form) for value in values)
+    return f"{kept} with the objective, {alone} by RL alone, {start} before"
+
+
+def _told(claim: dict[str, Any]) -> str:
+    return f"{claim['verdict']} {_interval_of(claim)}"
+
+
+def _interval_of(claim: dict[str, Any]) -> str:
+    return _interval(claim["difference"], claim["low"], claim["high"])
 
 
 def _interval(difference: float, low: float, high: float) -> str:

@@ -42,8 +42,8 @@ DECLARED = """\
 - Measures, all on held-out wall layouts: success on {boards} boards, sampled; the share of next observations predicted exactly on
   {walks} random walks, and the environment NLL there (nats a token); success on {ahead} of the boards when the policy looks ahead
   with itself.
-- n: seeds {first} to {last}, which nothing else has used. The settings were chosen on seeds 101 and 102. No run is left out,
-  stopped early or repeated; a seed whose warm start fails stays in.
+- n: seeds {first} to {last}, in this order, which nothing else has used. The settings were chosen on seed 101, the warm start's
+  on 102 too, and on other boards. No run is left out, stopped early or repeated; a seed whose warm start fails stays in.
 - Rule: the difference between the arms, paired by seed, with the 95% interval of Student's t. It is called higher or lower where
   the interval leaves out 0, else null. With fewer than {n} seeds nothing is called anything.
 - Controls of looking ahead: plain sampling, a coin's word on each imagined episode, and the real world in place of the predicted

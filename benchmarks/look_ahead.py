@@ -72,7 +72,7 @@ def main() -> None:
     parser.add_argument("--first-seed", type=int, default=0, metavar="S", help="begin there instead")
     parser.add_argument("--worlds", default=",".join(WORLDS), metavar="A,B", help=f"of {', '.join(WORLDS)}")
     parser.add_argument("--coeffs", default="0,.05,1", metavar="A,B", help="(default: 0,.05,1)")
-    parser.add_argument("--steps", type=int, default=60, help="of GRPO, 128 episodes each (default: 60, the demo's)")
+    parser.add_argument("--steps", type=int, default=60, help="of GRPO, 128 episodes each (default: 60)")
     parser.add_argument("--warm-steps", type=int, help="at most so many of each stage of the warm start")
     parser.add_argument("--boards", type=int, default=128, help="that are played (default: 128)")
     parser.add_argument("--continuations", type=int, default=16)
@@ -119,8 +119,9 @@ def run(world: TinyWorld, seed: int, coeffs: Sequence[float], options: argparse.
         for coeff in coeffs:
             trained = copy.deepcopy(model)
             with tempfile.TemporaryDirectory() as folder:
+                setting = {"steps": options.steps, "groups": 16, "rate": 3e-4}
                 make_trainer(
-                    trained, tokenizer, folder, steps=options.steps, seed=seed, coeff=coeff, world=world.environment
+                    trained, tokenizer, folder, **setting, seed=seed, coeff=coeff, world=world.environment
                 ).train()
             figures[f"coeff {coeff:g}"] = measure(trained, tokenizer, world, seed, options)
     return {

@@ -60,8 +60,8 @@ def test_a_run_is_complete_and_the_same_in_its_file_and_report(smoke) -> None:
         assert [step["step"] for step in arm["training"]] == [1, 2]
         assert all(step["echo/coeff"] == arm["coeff"] for step in arm["training"])
         assert all(math.isfinite(step["echo/nll"]) for step in arm["training"])
-        # each of the 128 episodes has a policy token after every observation (20 tokens), the first included
-        assert arm["policy_tokens"] == 2 * 128 + arm["environment_tokens"] / 20
+        # each of the 64 episodes has a policy token after every observation (20 tokens), the first included
+        assert arm["policy_tokens"] == 2 * 64 + arm["environment_tokens"] / 20
     without, with_objective = result["arms"]  # which start alike
     assert all(without[key] == with_objective[key] for key in KEYS if key.endswith("_start"))
     assert without["training"][0] | {"echo/coeff": 0.05} == with_objective["training"][0]  # the same first rollouts

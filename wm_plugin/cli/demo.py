@@ -51,7 +51,7 @@ def _rows(result: dict[str, Any]) -> list[dict[str, str]]:
 
 
 @prints(show)
-def demo(*, steps: Count = 60, seed: int = 0, out: str = "demo", native: bool = False) -> dict[str, Any]:
+def demo(*, steps: Count = 30, seed: int = 0, out: str = "demo", native: bool = False) -> dict[str, Any]:
     """Train a tiny policy with and without the objective (minutes on one CPU) and write a report.
 
     Args:

@@ -52,7 +52,7 @@ def one_step(
     ```
     wm eval one-step held_out.jsonl --model runs/wm_sft_word2world --out evaluations/fine-tuned
     wm eval one-step held_out.jsonl --server http://localhost:8000/v1 --server-model m --demonstrations train.jsonl
-    wm eval one-step demo/held_out.jsonl --model demo/policies/coeff_1 --as policy
+    wm eval one-step demo/held_out.jsonl --model demo/policies/coeff_0.05 --as policy
     ```
 
     Args:

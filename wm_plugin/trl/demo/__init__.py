@@ -33,8 +33,6 @@ from wm_plugin.lab.tiny.policy import make_model, make_tokenizer
 from wm_plugin.lab.tiny.warm_start import (
     CLONING_STEPS,
     HEADS,
-    SFT_STEPS,
-    STOP_AT,
     TURN_TOKENS,
     World,
     behaviour_cloning,
@@ -51,8 +49,10 @@ from wm_plugin.untrusted import loads
 from wm_plugin.worlds.grid import MAX_TURNS, GridEnvironment
 
 COEFFS = (0.0, 0.05)
-GROUPS, GENERATIONS = 16, 8
-EPISODES = GROUPS * GENERATIONS  # in each step
+LAYERS = 2
+SFT_STEPS, STOP_AT = 400, 0.9  # of the warm start: at most, and the exact match that ends it before
+STEPS, GROUPS, GENERATIONS = 30, 8, 8  # of GRPO, and in each step
+RATE = 1e-3
 FILES = ("result.json", "report.html", "held_out.jsonl")
 POLICIES, MARK = "policies", "policy.json"  # the models' folders, and a file in each
 START = "start"
@@ -77,7 +77,7 @@ class _Watch(TrainerCallback):
 
 
 def run_demo(
-    steps: int = 60,
+    steps: int = STEPS,
     seed: int = 0,
     out: str | Path = "demo",
     progress: Progress | None = None,
@@ -91,7 +91,7 @@ def run_demo(
     the episodes on which `env_nll` and `exact` are measured (`held_out.jsonl`).
 
     Args:
-        steps: each arm's GRPO steps, of 128 episodes each.
+        steps: each arm's GRPO steps, of 64 episodes each.
         seed: of the start, both arms and their boards. The evaluation's boards are always the same.
         out: a folder, which is created.
         progress: receives what runs, the steps done and the steps planned.
@@ -125,7 +125,7 @@ def run_demo(
     began = time.process_time()
     with _quiet():
         tokenizer = make_tokenizer()
-        model = make_model(tokenizer, seed, HEADS)
+        model = make_model(tokenizer, seed, HEADS, layers=LAYERS)
         warm_start = _warm_start(model, tokenizer, seed, warm_steps, progress)
         held_out = HeldOut(tokenizer, boards)
         start = held_out.measure(model)
@@ -180,13 +180,22 @@ def _warm_start(model: Any, tokenizer: Any, seed: int, limit: int | None, progre
     began = time.process_time()
     learn, walk = (partial(progress, what) for what in ("learn to predict the world", "learn to walk"))
     most, steps = (SFT_STEPS, CLONING_STEPS) if limit is None else (limit, limit)
-    exact = world_model_sft(model, tokenizer, seed, max_steps=most, progress=learn)
+    exact = world_model_sft(model, tokenizer, seed, max_steps=most, stop_at=STOP_AT, progress=learn)
     behaviour_cloning(model, tokenizer, seed, steps=steps, progress=walk)
     return {"exact_reached": exact, "exact_wanted": STOP_AT, "cpu_seconds": time.process_time() - began}
 
 
 def make_trainer(
-    model: Any, tokenizer: Any, folder: str, *, steps: int, seed: int, coeff: float, world: World = GridEnvironment
+    model: Any,
+    tokenizer: Any,
+    folder: str,
+    *,
+    steps: int,
+    seed: int,
+    coeff: float,
+    groups: int = GROUPS,
+    rate: float = RATE,
+    world: World = GridEnvironment,
 ) -> WorldModelGRPOTrainer:
     """Make the demo's GRPO trainer, which trains `model` in place; the host writes to `folder`."""
     args = GRPOConfig(
@@ -201,21 +210,21 @@ def make_trainer(
         gradient_checkpointing=False,
         dataloader_pin_memory=False,
         max_steps=steps,
-        per_device_train_batch_size=EPISODES,
+        per_device_train_batch_size=groups * GENERATIONS,
         num_generations=GENERATIONS,
         shuffle_dataset=False,
         max_completion_length=TURN_TOKENS * MAX_TURNS + 1,
         max_tool_calling_iterations=MAX_TURNS,
         beta=0.0,
         loss_type="dapo",
-        learning_rate=3e-4,
+        learning_rate=rate,
         lr_scheduler_type="linear",
         warmup_steps=5,
         adam_beta2=0.95,
         weight_decay=0.0,
     )
     prompt = [{"role": "user", "content": ""}]  # the first observation is all
-    boards = boards_of(world, steps * GROUPS, _TRAINING_SEED + seed)
+    boards = boards_of(world, steps * groups, _TRAINING_SEED + seed)
     trainer = WorldModelGRPOTrainer(
         model=model,
         args=args,
@@ -242,7 +251,7 @@ def _train(arm: Arm, model: Any, tokenizer: Any, steps: int, seed: int, held_out
     kept = ("step", "reward", "echo/nll", "echo/tokens", "echo/coeff")
     arm.training = [
         {key: log[key] for key in kept if key in log}
-        | {"policy_tokens": round(log["completions/mean_length"] * EPISODES)}
+        | {"policy_tokens": round(log["completions/mean_length"] * GROUPS * GENERATIONS)}
         for log in trainer.state.log_history
         if "reward" in log
     ]

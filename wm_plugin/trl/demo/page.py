@@ -154,7 +154,7 @@ def _band(ratio: Ratio, clusters: Sequence[Hashable]) -> Interval:
 
 def _training(arms: Sequence[Arm]) -> Iterator[Curve]:
     for key, title, unit, percent in (
-        ("reward", "Success while training", "a batch of 128 episodes", True),
+        ("reward", "Success while training", "a batch of 64 episodes", True),
         ("echo/nll", "Environment NLL while training", "nats a token", False),
     ):
         series = [

@@ -1,0 +1,46 @@
+"""The demo gives the same digits on every x86 processor: those below, whatever the processor and the user's settings are."""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from importlib import metadata
+
+import pytest
+
+pytest.importorskip("trl", minversion="1.10")
+pytest.importorskip("jinja2")
+
+from wm_plugin.runtime.arithmetic import PLAIN
+
+# other releases compute in another order, too
+VERSIONS = {"torch": "2.13.0+cpu", "transformers": "5.23.0", "trl": "1.16.0"}
+DIGITS: dict[str, list[float]] = {}
+RUN = """
+import json, sys
+from wm_plugin.runtime.arithmetic import use_plain_kernels
+assert use_plain_kernels()
+import torch
+assert torch.backends.cpu.get_cpu_capability() == "DEFAULT"
+from wm_plugin.trl.demo import run_demo
+result = run_demo(1, 0, sys.argv[1], warm_steps=3, boards=16)
+print(json.dumps({key: [arm[key] for arm in result["arms"]] for key in ("env_nll_start", "env_nll_end", "turns_end")}))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="ARM has other kernels")
+def test_the_digits_are_those_of_every_x86_processor(tmp_path) -> None:
+    installed = {name: metadata.version(name) for name in VERSIONS}
+    if installed != VERSIONS:
+        pytest.skip(f"the digits are those of {VERSIONS}, not of {installed}")
+    settings = dict.fromkeys(PLAIN, "AVX2") | {"ATEN_CPU_CAPABILITY": "avx2", "OMP_NUM_THREADS": "2"}
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, str(tmp_path)],
+        env=os.environ | settings,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(done.stdout.splitlines()[-1]) == DIGITS

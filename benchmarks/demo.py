@@ -19,7 +19,7 @@ from typing import Any
 
 from stamps import headed, stamp
 from stamps import read as stamps
-from wmact import interval, markdown, verdict
+from tables import interval, markdown, verdict
 
 RESULTS = Path(__file__).parent / "results" / "demo.json"
 SEEDS = tuple(range(10, 18))
@@ -181,14 +181,18 @@ def values(records: list[dict[str, Any]], policy: str, measure: str) -> list[flo
     return [one["figures"][policy][measure] for one in records]
 
 
-def compared(records: list[dict[str, Any]], of: tuple[str, str], against: tuple[str, str]) -> tuple[str, str]:
+def compared(
+    records: list[dict[str, Any]], of: tuple[str, str], against: tuple[str, str], *, points: bool = False
+) -> tuple[str, str]:
     """The mean difference of two (policy, measure), paired by seed, with its interval, and what it is called."""
     both = zip(values(records, *of), values(records, *against), strict=True)
     differences = [one - other for one, other in both]
+    scale, digits, unit = (100, 0, " points") if points else (1, 3, "")
     if len(differences) < 2:
-        return f"{differences[0]:+.3f}", "one seed"
+        return f"{scale * differences[0]:+.{digits}f}{unit}", "one seed"
     mean, half = interval(differences)
-    return f"{mean:+.3f} ± {half:.3f}", verdict(mean, half) if len(records) >= len(SEEDS) else "too few seeds"
+    called = verdict(mean, half) if len(records) >= len(SEEDS) else "too few seeds"
+    return f"{scale * mean:+.{digits}f} ± {scale * half:.{digits}f}{unit}", called
 
 
 PAIRS = [

@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from demo import ALONE, KEPT, NAMES, POLICIES, RESULTS, SEEDS, START, compared, values
-from wmact import markdown
+from tables import markdown
 
 ROOT = Path(__file__).parents[1]
 PICTURE = ROOT / "docs" / "images" / "forgetting.svg"
@@ -54,10 +54,10 @@ def draw(records: Sequence[dict[str, Any]]) -> str:
         parts.append(f'<line x1="{left}" x2="{left + PANEL - 60}" y1="{FLOOR}" y2="{FLOOR}"/>')
         for place, (policy, name) in enumerate(LABELS.items()):
             parts += _bar(left + 18 + place * 84, values(records, policy, measure), STYLES[place], name)
-    seeds = f"{len(records)} seeds" if len(records) > 1 else "one seed"
+    seeds = f"bars are means of {len(records)} seeds, dots are seeds" if len(records) > 1 else "one seed"
     parts.append(
-        f'<text class="small" x="24" y="{HEIGHT - 10}">A 0.16M-parameter policy in a grid world, GRPO on TRL, coefficient .05, '
-        f"{seeds}: bars are means, dots are seeds. wm demo runs one on a CPU.</text>"
+        f'<text class="small" x="24" y="{HEIGHT - 10}">A policy of 0.11M parameters in a grid world, GRPO on TRL, '
+        f"coefficient .05: {seeds}.</text>"
     )
     return "\n".join([*parts, "</svg>\n"])
 
@@ -76,16 +76,18 @@ def table(records: Sequence[dict[str, Any]]) -> str:
     first = records[0]
     rows = []
     for measure, label in ROWS.items():
-        form = "{:.2f}" if measure == "env_nll" else "{:.0%}"
-        means = [form.format(fmean(values(records, policy, measure))) for policy in POLICIES]
-        rows.append([label, *means, " ".join(compared(records, (KEPT, measure), (ALONE, measure)))])
-    heads = ["mean of the seeds", *NAMES.values(), "with it against RL alone, 95%"]
+        points = measure != "env_nll"
+        means = [fmean(values(records, policy, measure)) for policy in POLICIES]
+        found, called = compared(records, (KEPT, measure), (ALONE, measure), points=points)
+        shown = [f"{mean:.0%}" if points else f"{mean:.2f}" for mean in means]
+        rows.append([label, *shown, f"{found}: {called.partition(' (')[0]}"])
+    heads = ["mean of the seeds", *NAMES.values(), "with it against RL alone"]
     seeds = f"{len(records)} of {len(SEEDS)} declared seeds" if len(records) < len(SEEDS) else f"{len(records)} seeds"
     return "\n".join(
         [
             *markdown(heads, rows),
-            f"A 0.16M-parameter policy in a grid world, GRPO on TRL, coefficient .05, {seeds}, declared before "
-            f"the runs; {first['boards']} held-out boards, {first['ahead_boards']} for looking ahead",
+            f"A policy of 0.11M parameters in a grid world, GRPO on TRL, coefficient .05, {seeds}, declared before the runs;",
+            f"{first['boards']} held-out boards, {first['ahead_boards']} for looking ahead; points with 95% intervals over seeds",
             "([every seed](benchmarks/results/demo.md)).",
         ]
     )

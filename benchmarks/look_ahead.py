@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from stamps import stamp
+from tables import interval, markdown, verdict
 from tiny_worlds import WORLDS, TinyWorld
 from wm_plugin.client.predict import LocalPredictor
 from wm_plugin.lab.agents.imagined_worlds import OwnWorld, RealWorld
@@ -36,7 +37,6 @@ from wm_plugin.trl.demo import _quiet, make_trainer
 from wm_plugin.worlds.agents.outcomes import MARKS
 from wm_plugin.worlds.grid import MAX_TURNS
 from wm_plugin.worlds.worlds import load
-from wmact import interval, markdown, verdict
 
 RESULTS = Path(__file__).parent / "results" / "look_ahead.json"
 START = "start"

@@ -16,8 +16,8 @@ from typing import Any
 from wm_plugin.recipes.pipelines.verify_shop import MODEL, markdown
 
 from stamps import stamp
-from wmact import interval, verdict
-from wmact import markdown as rows_of
+from tables import interval, verdict
+from tables import markdown as rows_of
 
 RESULTS = Path(__file__).parent / "results" / "verify_shop_tiny.json"
 SEEDS = (0, 1, 2)

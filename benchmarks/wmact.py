@@ -45,6 +45,7 @@ from plans import (
     warm_start,
 )
 from stamps import stamp
+from tables import interval, markdown, verdict
 from wm_plugin.hosting.annealing import TurnBudget
 from wm_plugin.hosting.figures import summary
 from wm_plugin.lab.report import Report, write
@@ -59,17 +60,6 @@ EVERY = 5  # steps, of the turn budget
 HELD_OUT, HELD_OUT_SEED = 200, 61_000_003  # boards a level
 TRAINING_SEED = 3_000_001  # GRPO plays on other boards than the warm start
 KEPT = ("success", "turns", "actions", "effective_share", "single_turn_success")
-T_975 = (
-    12.706,
-    4.303,
-    3.182,
-    2.776,
-    2.571,
-    2.447,
-    2.365,
-    2.306,
-    2.262,
-)  # Student's t by its degrees of freedom, from 1
 
 
 @dataclass(frozen=True)
@@ -229,23 +219,6 @@ def add(new: dict[str, Any]) -> None:
     RESULTS.write_text("[\n" + ",\n".join(json.dumps(one) for one in records) + "\n]\n")
 
 
-def interval(values: Sequence[float]) -> tuple[float, float]:
-    """The mean, and half the width of its 95% interval by Student's t; the values are one a seed, at least two.
-
-    Both are NaN where a value is.
-    """
-    if any(map(math.isnan, values)):
-        return math.nan, math.nan
-    quantile = T_975[min(len(values) - 1, len(T_975)) - 1]  # from 11 values on a little wide
-    return statistics.fmean(values), quantile * statistics.stdev(values) / math.sqrt(len(values))
-
-
-def verdict(mean: float, half: float) -> str:
-    if abs(mean) <= half:
-        return "null (the interval contains 0)"
-    return "higher" if mean > 0 else "lower"
-
-
 MEASURES = {
     "single_turn_success": "single-turn success",
     "success": "multi-turn success",
@@ -380,11 +353,6 @@ def mean_curve(
     ]
     steps = list(range(window, len(mean) + 1, window))
     return steps, [statistics.fmean(mean[step - window : step]) for step in steps]
-
-
-def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    lines = [header, ["---"] * len(header), *rows]
-    return [*(f"| {' | '.join(cells)} |" for cells in lines), ""]
 
 
 if __name__ == "__main__":

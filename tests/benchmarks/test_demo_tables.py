@@ -1,12 +1,7 @@
 import pytest
 
-pytest.importorskip("trl", minversion="1.10")
-pytest.importorskip("jinja2")
-
 import demo
 import stamps
-
-pytestmark = pytest.mark.host
 
 
 def record(seed: int, ahead: float) -> dict:

@@ -1,7 +1,7 @@
 """What a policy gains by looking ahead with itself, by world, seed and coefficient: a table of all arms.
 
-The demo's warm start and training (`wm_plugin.trl.demo`) of each seed, once per coefficient; then every policy, the start too,
-plays held-out boards plainly, by majority, by its likeliest of n samples, and looking ahead (`lookahead`).
+A warm start of each seed (`wm_plugin.lab.tiny`), and GRPO from it once per coefficient; then every policy, the start too, plays
+held-out boards plainly, by majority, by its likeliest of n samples, and looking ahead (`lookahead`).
 
 Adds a run's figures to benchmarks/results/look_ahead.json, and writes the tables, look_ahead.md, of all runs that are there.
 

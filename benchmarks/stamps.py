@@ -68,7 +68,15 @@ RESULTS: dict[str, tuple[str, ...]] = {
         "wm_plugin/lab/evaluation/consistency*.py",
         *_SIMULATED,
     ),
-    "demo": ("benchmarks/demo.py", "wm_plugin/lab/tiny/look_ahead.py", "wm_plugin/trl/demo/*.py", *_TINY, *_ON_TRL),
+    "demo": (
+        "benchmarks/demo.py",
+        "wm_plugin/lab/tiny/held_out.py",
+        "wm_plugin/lab/tiny/look_ahead.py",
+        "wm_plugin/runtime/arithmetic.py",
+        "wm_plugin/trl/demo/*.py",
+        *_TINY,
+        *_ON_TRL,
+    ),
     "environments": ("benchmarks/environments.py", "benchmarks/text_worlds.py", "wm_plugin/worlds/**/*.py"),
     "evaluation": (
         "benchmarks/evaluation.py",

@@ -20,7 +20,11 @@ def test_bars_are_means_and_dots_are_seeds(seeds: int) -> None:
     tags = [element.tag.rpartition("}")[2] for element in picture.iter()]
     assert tags.count("rect") == 9
     assert tags.count("circle") == (9 * seeds if seeds > 1 else 0)
-    heights = [float(element.get("height")) for element in picture.iter() if element.tag.endswith("rect")]
+    bars = [element for element in picture.iter() if element.tag.endswith("rect")]
+    heights = [float(bar.get("height")) for bar in bars]
+    assert [float(bar.get("y")) + float(bar.get("height")) for bar in bars] == pytest.approx(
+        [demo_picture.FLOOR] * 9, abs=0.1
+    )
     mean = 0.25 if seeds == 1 else 0.5
     assert heights == pytest.approx([mean * (demo_picture.FLOOR - demo_picture.TOP)] * 9, abs=0.1)
     assert f"RL alone {mean:.0%}" in picture.get("aria-label")

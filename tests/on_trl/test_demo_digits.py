@@ -14,9 +14,9 @@ pytest.importorskip("jinja2")
 
 from wm_plugin.runtime.arithmetic import PLAIN
 
-# other releases compute in another order, too
-VERSIONS = {"torch": "2.13.0+cpu", "transformers": "5.23.0", "trl": "1.16.0"}
-DIGITS: list[float] = []  # environment NLL: of the start, of both arms; and of their third rollouts
+TORCH = "2.13.0+cpu"  # as constraints/cpu.txt has it; another release may compute in another order
+# environment NLL: of the start, of both arms, and of what both train on in their third step
+DIGITS = [4.305744405039426, 4.360839766469495, 4.175206757002863, 4.318091265360514, 4.230590957403183]
 RUN = """
 import json, sys
 from wm_plugin.runtime.arithmetic import use_plain_kernels
@@ -34,9 +34,8 @@ print(json.dumps([arms[0]["env_nll_start"], *ends, *trained]))
 @pytest.mark.slow
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="ARM has other kernels")
 def test_the_digits_are_those_of_every_x86_processor(tmp_path) -> None:
-    installed = {name: metadata.version(name) for name in VERSIONS}
-    if installed != VERSIONS:
-        pytest.skip(f"the digits are those of {VERSIONS}, not of {installed}")
+    if metadata.version("torch") != TORCH:
+        pytest.skip(f"the digits are those of torch {TORCH}")
     settings = dict.fromkeys(PLAIN, "AVX2") | {"ATEN_CPU_CAPABILITY": "avx2", "OMP_NUM_THREADS": "2"}
     done = subprocess.run(
         [sys.executable, "-c", RUN, str(tmp_path)],
@@ -45,4 +44,6 @@ def test_the_digits_are_those_of_every_x86_processor(tmp_path) -> None:
         text=True,
         check=True,
     )
-    assert json.loads(done.stdout.splitlines()[-1]) == DIGITS
+    with_releases = {name: metadata.version(name) for name in ("transformers", "trl")}
+    # transformers 5.24.0 and trl 1.16.0: if these are others, they may have changed a computation rather than the processor
+    assert json.loads(done.stdout.splitlines()[-1]) == DIGITS, with_releases

@@ -23,7 +23,7 @@ from wm_plugin.worlds.grid import GridEnvironment, make_boards, wanderer
 
 EVALUATION = "held-out boards"  # of `evaluate_policy`
 UNITS = {"success": "share", "turns": "count", "env_nll": "nats", "exact": "share"}
-_SEED = 61_000_003  # its boards are used only here
+_SEED = 62_000_003  # its boards are used only here
 _TASKS = 4  # at most this many boards of one layout
 _AHEAD = 4  # one in four boards is also played looking ahead, which costs a hundred times as much
 

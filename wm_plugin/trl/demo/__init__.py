@@ -33,6 +33,8 @@ from wm_plugin.lab.tiny.policy import make_model, make_tokenizer
 from wm_plugin.lab.tiny.warm_start import (
     CLONING_STEPS,
     HEADS,
+    SFT_STEPS,
+    STOP_AT,
     TURN_TOKENS,
     World,
     behaviour_cloning,
@@ -50,7 +52,6 @@ from wm_plugin.worlds.grid import MAX_TURNS, GridEnvironment
 
 COEFFS = (0.0, 0.05)
 LAYERS = 2
-SFT_STEPS, STOP_AT = 400, 0.9  # of the warm start: at most, and the exact match that ends it before
 STEPS, GROUPS, GENERATIONS = 30, 8, 8  # of GRPO, and in each step
 RATE = 1e-3
 FILES = ("result.json", "report.html", "held_out.jsonl")
@@ -180,7 +181,7 @@ def _warm_start(model: Any, tokenizer: Any, seed: int, limit: int | None, progre
     began = time.process_time()
     learn, walk = (partial(progress, what) for what in ("learn to predict the world", "learn to walk"))
     most, steps = (SFT_STEPS, CLONING_STEPS) if limit is None else (limit, limit)
-    exact = world_model_sft(model, tokenizer, seed, max_steps=most, stop_at=STOP_AT, progress=learn)
+    exact = world_model_sft(model, tokenizer, seed, max_steps=most, progress=learn)
     behaviour_cloning(model, tokenizer, seed, steps=steps, progress=walk)
     return {"exact_reached": exact, "exact_wanted": STOP_AT, "cpu_seconds": time.process_time() - began}
 

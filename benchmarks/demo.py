@@ -42,11 +42,11 @@ DECLARED = """\
 - Measures, all on held-out wall layouts: success on {boards} boards, sampled; the share of next observations predicted exactly on
   {walks} random walks, and the environment NLL there (nats a token); success on {ahead} of the boards when the policy looks ahead
   with itself.
-- n: seeds {first} to {last}, in this order, which nothing else has used. The settings were chosen on seed 101, on other boards. No
-  run is left out, stopped early or repeated; a seed whose warm start fails stays in.
-- Before: the same was declared for seeds 10 to 17 with a shorter warm start (at most 400 steps, to .9; now at most 600, to .95). It
-  was given up after seed 10, whose warm start had failed, at .77. Its figures, before RL, after RL alone and with the objective:
-  success .46, .54, .50; exact .54, .20, .39; looking ahead .30, .16, .27.
+- n: seeds {first} to {last}, in this order, which nothing else has used. The settings were chosen on seed 101, on other boards.
+  No run is left out, stopped early or repeated; a seed whose warm start fails stays in.
+- Before: the same was declared for seeds 10 to 17 with a shorter warm start (at most 400 steps, to .9; now at most 600, to
+  .95). It was given up after seed 10, whose warm start had failed, at .77. Its figures, before RL, after RL alone and with the
+  objective: success .46, .54, .50; exact .54, .20, .39; looking ahead .30, .16, .27.
 - Rule: the difference between the arms, paired by seed, with the 95% interval of Student's t. It is called higher or lower where
   the interval leaves out 0, else null. With fewer than {n} seeds nothing is called anything.
 - Controls of looking ahead: plain sampling, a coin's word on each imagined episode, and the real world in place of the predicted

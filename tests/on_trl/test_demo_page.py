@@ -115,7 +115,8 @@ def test_the_page_from_the_sentence_to_the_rollouts(held_out) -> None:
     assert not [cell for cell in shown.cells if re.search(r"[+−]0(\.0+)?(?![.\d])", cell)]
     assert any("−50 points" in cell for cell in shown.cells)
     assert any("0 points" in cell and "0 to 0" in cell for cell in shown.cells)
-    assert any("95% with the real world's boards" in cell and "15% with a coin" in cell for cell in shown.cells)
+    assert sum("95%" in cell and "looking ahead: lower" in cell for cell in shown.cells) == 2  # in the real world
+    assert any("15%" in cell and "looking ahead: higher" in cell for cell in shown.cells)  # by a coin
     # every glyph of the boards is in the legend
     glyphs = page_of_demo._TEXTS["glyphs"]
     explained = {character for characters in glyphs for character in characters.split()}

@@ -176,17 +176,15 @@ def _table(arms: Sequence[Arm], claims: Sequence[Mapping[str, Any]], ahead: Mapp
         ]
         rows.append((label, _value(measure, arms[0].start.ratios[measure].mean), *cells, _verdict(measure, between)))
     between, *effects = ahead["claims"]
-    ways = [
-        "\n".join(
-            [f"{row['ahead']:.0%}"]
-            + [
-                f"{row[_CONTROLS[claim['against']]]:.0%} {_TEXTS['ways'][claim['against']]}: {_verdict('success', claim)}"
-                for claim in effects[len(_CONTROLS) * place :][: len(_CONTROLS)]
-            ]
-        )
-        for place, row in enumerate(ahead["figures"].values())
-    ]
-    rows.append(("success, looking ahead", *ways, _verdict("success", between)))
+    figures = ahead["figures"].values()
+    rows.append(("success, looking ahead", *(f"{row['ahead']:.0%}" for row in figures), _verdict("success", between)))
+    for against, way in _CONTROLS.items():
+        claims_of_it = [claim for claim in effects if claim["against"] == against]
+        cells = [
+            f"{row[way]:.0%}\nlooking ahead: {_verdict('success', claim)}"
+            for row, claim in zip(figures, claims_of_it, strict=True)
+        ]
+        rows.append((_TEXTS["ways"][against], *cells, ""))
     return Table(columns, rows)
 
 

@@ -16,7 +16,7 @@ from wm_plugin.runtime.arithmetic import PLAIN
 
 TORCH = "2.13.0+cpu"  # as constraints/cpu.txt has it; another release may compute in another order
 # environment NLL: of the start, of both arms, and of what both train on in their third step
-DIGITS = [4.305744405039426, 4.360839766469495, 4.175206757002863, 4.318091265360514, 4.230590957403183]
+DIGITS = [4.295478928089142, 4.356743413209915, 4.127190467289516, 4.318091265360514, 4.230590957403183]
 RUN = """
 import json, sys
 from wm_plugin.runtime.arithmetic import use_plain_kernels

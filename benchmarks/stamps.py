@@ -114,7 +114,7 @@ RESULTS: dict[str, tuple[str, ...]] = {
         *_ON_TRL,
         *_ON_VERL,
     ),
-    "step_time_cpu": ("benchmarks/step_time.py", *_ON_TRL),
+    "step_time_cpu": ("benchmarks/step_time.py", "benchmarks/paired.py", *_ON_TRL),
     "trajectories": ("benchmarks/trajectories.py", "wm_plugin/data/**/*.py"),
     "verify_shop_tiny": (
         "recipes/pipelines/verify_shop_tiny.yaml",
@@ -128,7 +128,7 @@ RESULTS: dict[str, tuple[str, ...]] = {
         "recipes/pipelines/verify_shop.py",
         *_SIMULATED,
     ),
-    "verl_step_time_cpu": ("benchmarks/verl_step_time.py", *_ON_VERL),
+    "verl_step_time_cpu": ("benchmarks/verl_step_time.py", "benchmarks/paired.py", *_ON_VERL),
     "verl_whole_step": ("benchmarks/verl_whole_step.py", *_ON_VERL),
     "wmact": (
         "benchmarks/wmact.py",

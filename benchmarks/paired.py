@@ -8,8 +8,7 @@ the cost that a ratio hides: the arm's columns, count and term alone.
 import json
 import random
 import statistics
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,21 +32,19 @@ OBJECTIVES: dict[str, Any] = {
 DRAWS = 2000
 
 
-def take_turns(steps: Mapping[str, Callable[[], float]], repeats: int, until: float | None = None) -> dict[str, list]:
-    """Return the seconds of each arm's steps: in turn and in changing order, so that whatever else runs hits all alike.
+def take_turns(steps: Mapping[str, Callable[[], float]], repeats: int) -> Iterator[dict[str, list[float]]]:
+    """Yield the seconds of each arm's steps so far, after each round. Arms take turns in changing order, so that whatever else
+    runs hits all alike.
 
     Args:
         steps: of each arm, a function that takes a step and returns its seconds.
-        until: a time of `time.monotonic` after which no further round begins; at least one is made.
     """
     seconds: dict[str, list[float]] = {name: [] for name in steps}
     luck = random.Random(0)
-    for repeat in range(repeats):
-        if repeat and until is not None and time.monotonic() > until:
-            break
+    for _ in range(repeats):
         for name in luck.sample(sorted(steps), len(steps)):
             seconds[name].append(steps[name]())
-    return seconds
+        yield seconds
 
 
 def ratio(mine: Sequence[float], theirs: Sequence[float]) -> dict[str, Any]:
@@ -116,12 +113,8 @@ def write(path: Path, title: str, result: Mapping[str, Any]) -> None:
     print(table(result["arms"]))
 
 
-def peak_memory(cuda: bool) -> float:
-    """Return MiB at the peak of this process: of the GPU's memory, or of the resident set."""
-    if cuda:
-        import torch
-
-        return torch.cuda.max_memory_allocated() / 2**20
+def resident() -> float:
+    """Return the MiB of this process's resident set at its peak."""
     # not getrusage: its peak is inherited from the process that started this one
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return int(status["VmHWM"].split()[0]) / 1024

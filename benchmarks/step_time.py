@@ -9,12 +9,13 @@ a second forward for the term. Writes benchmarks/results/step_time_<device>.json
 """
 
 import argparse
+import gc
 import os
 import platform
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,20 @@ RESULTS = Path(__file__).parent / "results"
 ARMS = ("stock", *OBJECTIVES, "second forward")
 BLOCK = 32  # tokens of a turn, and of what the environment answers
 SHAPES: dict[str, dict[str, Any]] = {
+    "tiny": {  # to see that it runs
+        "batch": 4,
+        "prompt": 8,
+        "completion": 128,
+        "dtype": "float32",
+        "config": {
+            "hidden_size": 16,
+            "intermediate_size": 32,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 2,
+            "num_key_value_heads": 1,
+            "vocab_size": 512,
+        },
+    },
     "cpu": {
         "batch": 4,
         "prompt": 64,
@@ -69,8 +84,8 @@ SHAPES: dict[str, dict[str, Any]] = {
 }
 
 
-def make_trainer(cls: type[GRPOTrainer], device: str, **kwargs: Any) -> GRPOTrainer:
-    shape = SHAPES[device]
+def make_trainer(cls: type[GRPOTrainer], kind: str, **kwargs: Any) -> GRPOTrainer:
+    shape = SHAPES[kind]
     torch.manual_seed(0)
     tokenizer = on_trl.make_tokenizer()
     config = Qwen2Config(
@@ -78,7 +93,7 @@ def make_trainer(cls: type[GRPOTrainer], device: str, **kwargs: Any) -> GRPOTrai
     )
     model = Qwen2ForCausalLM(config).to(getattr(torch, shape["dtype"]))
     args = on_trl.config(
-        use_cpu=device == "cpu",
+        use_cpu=kind != "cuda",
         bf16=shape["dtype"] == "bfloat16",
         per_device_train_batch_size=shape["batch"],
         gradient_accumulation_steps=1,
@@ -95,14 +110,14 @@ def make_trainer(cls: type[GRPOTrainer], device: str, **kwargs: Any) -> GRPOTrai
     )
 
 
-def make_inputs(device: str) -> dict[str, torch.Tensor]:
+def make_inputs(kind: str) -> dict[str, torch.Tensor]:
     """A micro-batch as the host hands it to its loss; half of the completion comes from the environment."""
-    shape = SHAPES[device]
+    shape = SHAPES[kind]
     batch, prompt, completion = shape["batch"], shape["prompt"], shape["completion"]
     generator = torch.Generator().manual_seed(1)
     vocabulary = shape["config"]["vocab_size"]
     tool_mask = (torch.arange(completion) // BLOCK % 2 == 0).long().expand(batch, -1).contiguous()
-    inputs = {
+    return {
         "prompt_ids": torch.randint(vocabulary, (batch, prompt), generator=generator),
         "prompt_mask": torch.ones(batch, prompt, dtype=torch.long),
         "completion_ids": torch.randint(vocabulary, (batch, completion), generator=generator),
@@ -112,7 +127,6 @@ def make_inputs(device: str) -> dict[str, torch.Tensor]:
         "num_items_in_batch": tool_mask.sum(),
         "wm_masked": torch.zeros(batch),
     }
-    return {key: value.to(device) for key, value in inputs.items()}
 
 
 def origins(length: int) -> list[Origin]:
@@ -136,20 +150,20 @@ def second_forward(trainer: GRPOTrainer, inputs: dict[str, torch.Tensor]) -> tor
 
 
 class Arm:
-    def __init__(self, name: str, device: str) -> None:
-        self.name, self.device = name, device
+    def __init__(self, name: str, kind: str) -> None:
+        self.name, self.device = name, "cuda" if kind == "cuda" else "cpu"
         if name in OBJECTIVES:
-            self.trainer = make_trainer(WorldModelGRPOTrainer, device, world_model=OBJECTIVES[name])
+            self.trainer = make_trainer(WorldModelGRPOTrainer, kind, world_model=OBJECTIVES[name])
             self.trainer._wm_window.position = -1  # never the end of a window: logging is not part of a step
         else:
-            self.trainer = make_trainer(GRPOTrainer, device)
-        self.trainer.model.to(device).train()
+            self.trainer = make_trainer(GRPOTrainer, kind)
+        self.trainer.model.to(self.device).train()
         self.trainer.current_gradient_accumulation_steps = 1
-        self.inputs = make_inputs(device)
+        self.inputs = {name: value.to(self.device) for name, value in make_inputs(kind).items()}
         batch, length = self.inputs["completion_ids"].shape
         self.spans = [origins(length) for _ in range(batch)]
         self.scored = [([], float(row % 2)) for row in range(batch)]
-        self.logps = torch.rand(batch, length, device=device).neg().requires_grad_()
+        self.logps = torch.rand(batch, length, device=self.device).neg().requires_grad_()
 
     def columns(self) -> dict[str, torch.Tensor]:
         """What the term adds to a micro-batch, from the spans."""
@@ -194,37 +208,54 @@ def seconds(device: str, function: Callable[[], None]) -> float:
     return clock() - start
 
 
-def measure(device: str, repeats: int, until: float | None = None) -> dict[str, Any]:
-    """Compare all arms; see `paired.take_turns` for `until`."""
-    arms = {name: Arm(name, device) for name in ARMS}
+def measure(kind: str, repeats: int) -> Iterator[dict[str, Any]]:
+    """Compare all arms, and yield what is known after each round."""
+    memory = {} if kind == "tiny" else peak_memory(kind)
+    arms = {name: Arm(name, kind) for name in ARMS}
     for arm in arms.values():
         arm.step()
-    taken = paired.take_turns({name: arm.step for name, arm in arms.items()}, repeats, until)
     ours = {name: arm.term for name, arm in arms.items() if name in OBJECTIVES}
-    paired.take_turns(ours, 5)
-    term = paired.take_turns(ours, 100)
-    memory = {}
-    for name in ARMS:  # each in a process of its own
-        command = [sys.executable, __file__, "--device", device, "--memory-of", name]
-        done = subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ)
-        memory[name] = float(done.stdout.split()[-1])
-    shape = SHAPES[device]
-    return {
+    *_, _ = paired.take_turns(ours, 5)
+    *_, term = paired.take_turns(ours, 100)
+    shape, stock = SHAPES[kind], arms["stock"].trainer.model
+    facts = {
         "question": "forward + backward of a micro-batch, with columns and count, against stock TRL and against the plain term",
         "rule": paired.RULE,
-        "device": torch.cuda.get_device_name() if device == "cuda" else f"CPU ({platform.machine()}), one thread",
+        "device": torch.cuda.get_device_name() if kind == "cuda" else f"CPU ({platform.machine()}), one thread",
         "versions": {"torch": torch.__version__, "trl": trl.__version__, "transformers": transformers.__version__},
-        "parameters": sum(p.numel() for p in arms["stock"].trainer.model.parameters()),
+        "parameters": sum(p.numel() for p in stock.parameters()),
+        "attention": stock.config._attn_implementation,
         "tokens": shape["batch"] * (shape["prompt"] + shape["completion"]),
         "dtype": shape["dtype"],
-        "repeats": len(taken["stock"]),
-        "arms": paired.rows(taken, memory, term),
     }
+    for taken in paired.take_turns({name: arm.step for name, arm in arms.items()}, repeats):
+        yield {**facts, "repeats": len(taken["stock"]), "arms": paired.rows(taken, memory, term)}
+
+
+def peak_memory(kind: str) -> dict[str, float]:
+    """MiB of each arm at the peak of three steps: of a GPU, or of the resident set, for which each has a process of its own."""
+    memory = {}
+    for name in ARMS:
+        if kind == "cuda":
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+            before = torch.cuda.memory_allocated()
+            arm = Arm(name, kind)
+            for _ in range(3):
+                arm.step()
+            memory[name] = (torch.cuda.max_memory_allocated() - before) / 2**20
+            del arm
+            gc.collect()
+            continue
+        command = [sys.executable, __file__, "--device", kind, "--memory-of", name]
+        done = subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ)
+        memory[name] = float(done.stdout.split()[-1])
+    return memory
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", choices=sorted(SHAPES), default="cpu")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--repeats", type=int, default=40)
     parser.add_argument("--memory-of", choices=ARMS, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -232,9 +263,9 @@ def main() -> None:
         arm = Arm(options.memory_of, options.device)
         for _ in range(3):
             arm.step()
-        print(paired.peak_memory(options.device == "cuda"))
+        print(paired.resident())
         return
-    result = measure(options.device, options.repeats)
+    *_, result = measure(options.device, options.repeats)
     paired.write(RESULTS / f"step_time_{options.device}.json", "What the term costs on TRL", result)
     stamp(RESULTS / f"step_time_{options.device}.json", vars(options))
 

@@ -209,7 +209,7 @@ def main() -> None:
             arm = Arm(options.memory_of, kind, folder)
             for _ in range(3):
                 arm.step()
-            print(paired.peak_memory(arm.cuda))
+            print(torch.cuda.max_memory_allocated() / 2**20 if arm.cuda else paired.resident())
         else:
             measure(kind, options.repeats, folder)
 
@@ -218,10 +218,10 @@ def measure(kind: str, repeats: int, folder: Path) -> None:
     arms = {name: Arm(name, kind, folder) for name in ARMS}
     for arm in arms.values():
         arm.step()
-    seconds = paired.take_turns({name: arm.step for name, arm in arms.items()}, repeats)
+    *_, seconds = paired.take_turns({name: arm.step for name, arm in arms.items()}, repeats)
     ours = {name: arm for name, arm in arms.items() if name in OBJECTIVES}
-    paired.take_turns({name: arm.term for name, arm in ours.items()}, 5)
-    term = paired.take_turns({name: arm.term for name, arm in ours.items()}, 100)
+    *_, _ = paired.take_turns({name: arm.term for name, arm in ours.items()}, 5)
+    *_, term = paired.take_turns({name: arm.term for name, arm in ours.items()}, 100)
     memory = {}
     for name in ARMS:  # each in a process of its own
         which = ["--model", str(folder)] if kind == "pretrained" else ["--device", kind]

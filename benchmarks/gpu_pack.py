@@ -33,9 +33,9 @@ CODE = ("wm_plugin", "recipes", "tests/support", "benchmarks")
 # fmt: off
 HAS = frozenset((
     "accelerate", "anyio", "certifi", "charset-normalizer", "click", "filelock", "fsspec", "h11", "hf-xet",
-    "huggingface-hub", "idna", "jinja2", "markdown-it-py", "markupsafe", "mdurl", "mpmath", "networkx", "numpy", "packaging", "pandas",
-    "psutil", "pyarrow", "pygments", "python-dateutil", "pyyaml", "regex", "requests", "rich", "safetensors", "setuptools",
-    "shellingham", "six", "sympy", "tokenizers", "torch", "tqdm", "transformers", "typer", "typing-extensions", "tzdata",
+    "huggingface-hub", "idna", "jinja2", "markdown-it-py", "markupsafe", "mdurl", "mpmath", "networkx", "numpy", "packaging",
+    "pandas", "psutil", "pyarrow", "pygments", "python-dateutil", "pyyaml", "regex", "requests", "rich", "safetensors",
+    "setuptools", "shellingham", "six", "sympy", "tokenizers", "torch", "tqdm", "transformers", "typer", "typing-extensions", "tzdata",
     "urllib3",
 ))
 # fmt: on

@@ -35,8 +35,8 @@ HAS = frozenset((
     "accelerate", "anyio", "certifi", "charset-normalizer", "click", "filelock", "fsspec", "h11", "hf-xet",
     "huggingface-hub", "idna", "jinja2", "markdown-it-py", "markupsafe", "mdurl", "mpmath", "networkx", "numpy", "packaging",
     "pandas", "psutil", "pyarrow", "pygments", "python-dateutil", "pyyaml", "regex", "requests", "rich", "safetensors",
-    "setuptools", "shellingham", "six", "sympy", "tokenizers", "torch", "tqdm", "transformers", "typer", "typing-extensions", "tzdata",
-    "urllib3",
+    "setuptools", "shellingham", "six", "sympy", "tokenizers", "torch", "tqdm", "transformers", "typer", "typing-extensions",
+    "tzdata", "urllib3",
 ))
 # fmt: on
 NEEDS = ("trl", "datasets", "pydantic", "cyclopts", "orjson", "ijson", "genson", "rapidfuzz", "PyYAML", "jinja2")

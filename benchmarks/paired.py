@@ -29,6 +29,12 @@ OBJECTIVES: dict[str, Any] = {
     "select_rollout": EchoConfig(COEFF, select_rollout=lambda _, reward: reward <= 0),
     "two objectives": {"tools": EchoConfig(COEFF, roles=("tool",)), "users": EchoConfig(0.1, roles=("user",))},
 }
+MEMORY = (
+    "stock",
+    PLAIN,
+    "two objectives",
+    "second forward",
+)  # whose memory is measured: the others have the plain one's columns
 DRAWS = 2000
 
 

@@ -54,7 +54,7 @@ SHAPES: dict[str, dict[str, Any]] = {
         },
     },
     "cpu": {
-        "batch": 4,
+        "batch": 2,
         "prompt": 64,
         "completion": 448,
         "dtype": "float32",
@@ -235,7 +235,7 @@ def measure(kind: str, repeats: int) -> Iterator[dict[str, Any]]:
 def peak_memory(kind: str) -> dict[str, float]:
     """MiB of each arm at the peak of three steps: of a GPU, or of the resident set, for which each has a process of its own."""
     memory = {}
-    for name in ARMS:
+    for name in paired.MEMORY:
         if kind == "cuda":
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()

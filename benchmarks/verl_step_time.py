@@ -49,8 +49,8 @@ ARMS = ("stock", *OBJECTIVES)
 BLOCK = 32  # tokens of a turn, and of what the environment answers
 SHAPES: dict[str, dict[str, Any]] = {
     "cpu": {
-        "rows": 8,
-        "micro": 4,
+        "rows": 4,
+        "micro": 2,
         "prompt": 64,
         "response": 448,
         "mixed": "fp32",
@@ -223,7 +223,7 @@ def measure(kind: str, repeats: int, folder: Path) -> None:
     *_, _ = paired.take_turns({name: arm.term for name, arm in ours.items()}, 5)
     *_, term = paired.take_turns({name: arm.term for name, arm in ours.items()}, 100)
     memory = {}
-    for name in ARMS:  # each in a process of its own
+    for name in [name for name in paired.MEMORY if name in arms]:  # each in a process of its own
         which = ["--model", str(folder)] if kind == "pretrained" else ["--device", kind]
         command = [sys.executable, __file__, *which, "--memory-of", name]
         done = subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ)

@@ -97,6 +97,7 @@ RESULTS: dict[str, tuple[str, ...]] = {
     "rewards_cpu": ("benchmarks/rewards.py", "wm_plugin/rewards/*.py"),
     "rewards_judges": ("benchmarks/rewards_judges.py", "wm_plugin/rewards/*.py", "wm_plugin/client/server.py"),
     "rwml_tiny": ("benchmarks/rwml_tiny.py", "recipes/pipelines/rwml_tiny.yaml", "wm_plugin/rewards/*.py"),
+    "scale": ("benchmarks/scale.py", *_ON_VERL, "wm_plugin/data/write.py"),
     "scienceworld_replay": ("benchmarks/scienceworld_replay.py", "wm_plugin/worlds/scienceworld.py"),
     "sim_table_trl": (
         "benchmarks/sim_table.py",

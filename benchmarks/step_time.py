@@ -54,9 +54,9 @@ SHAPES: dict[str, dict[str, Any]] = {
         },
     },
     "cpu": {
-        "batch": 2,
+        "batch": 4,
         "prompt": 64,
-        "completion": 448,
+        "completion": 192,
         "dtype": "float32",
         "config": {
             "hidden_size": 192,

@@ -45,13 +45,18 @@ def test_two_steps(folder, name):
         *("trainer.total_training_steps=2", "trainer.save_freq=1", f"trainer.rollout_data_dir={folder / name}"),
         f"trainer.default_local_dir={folder / name / 'checkpoints'}",
         *(["actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=64"] if name == "openenv" else []),  # one a step
+        timeout=800,
     )
     assert run.code == 0, run.output[-5000:]
     prefix = "echo_tempered" if temperature != 1.0 else "echo"
     assert run.series(f"{prefix}/coeff") == pytest.approx([coeff] * 2)
     tokenizer = make_tokenizer()
     model = make_model(tokenizer, 0)
-    states = [torch.load(folder / name / "checkpoints" / "global_step_1/actor/model_world_size_1_rank_0.pt", weights_only=False)]
+    states = [
+        torch.load(
+            folder / name / "checkpoints" / "global_step_1/actor/model_world_size_1_rank_0.pt", weights_only=False
+        )
+    ]
     weights = [None, {key: value.to_local() for key, value in states[0].items()}]
     model.load_state_dict(type(model).from_pretrained(folder / "runs" / "tiny_random").state_dict())
     for step in (0, 1):

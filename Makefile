@@ -115,6 +115,7 @@ bench: $(TRL)/.done $(VERL)/.done
 	$(TRL)/bin/python benchmarks/step_time.py
 	$(TRL)/bin/python benchmarks/bookkeeping.py
 	$(VERL)/bin/python benchmarks/verl_step_time.py
+	$(VERL)/bin/python benchmarks/scale.py
 	$(TRL)/bin/python benchmarks/trajectories.py
 	$(TRL)/bin/python benchmarks/rewards.py
 	$(TRL)/bin/python benchmarks/rewards_judges.py

@@ -50,6 +50,7 @@ if [ -d "$here/wheels" ]; then
 fi
 out=$1
 shift
+export HF_HUB_OFFLINE=1 TRL_EXPERIMENTAL_SILENCE=1
 PYTHONPATH="$here:$here/tests${{site:+:$site}}" exec python3 "$here/benchmarks/gpu.py" {part} --packed "$here" --out "$out" "$@"
 """
 

@@ -9,7 +9,9 @@ a second forward for the term. Writes benchmarks/results/step_time_<device>.json
 """
 
 import argparse
+import contextlib
 import gc
+import math
 import os
 import platform
 import subprocess
@@ -37,6 +39,7 @@ from wm_plugin.trl import WorldModelGRPOTrainer
 
 RESULTS = Path(__file__).parent / "results"
 ARMS = ("stock", *OBJECTIVES, "second forward")
+OUT_OF_MEMORY = math.inf  # MiB of an arm that did not fit
 BLOCK = 32  # tokens of a turn, and of what the environment answers
 SHAPES: dict[str, dict[str, Any]] = {
     "tiny": {  # to see that it runs
@@ -67,8 +70,8 @@ SHAPES: dict[str, dict[str, Any]] = {
             "vocab_size": 8192,
         },
     },
-    "cuda": {
-        "batch": 4,
+    "cuda": {  # two sequences: a second forward keeps two graphs, and has to fit 80 GB
+        "batch": 2,
         "prompt": 512,
         "completion": 3584,
         "dtype": "bfloat16",
@@ -96,6 +99,7 @@ def make_trainer(cls: type[GRPOTrainer], kind: str, **kwargs: Any) -> GRPOTraine
         use_cpu=kind != "cuda",
         bf16=shape["dtype"] == "bfloat16",
         per_device_train_batch_size=shape["batch"],
+        num_generations=shape["batch"],
         gradient_accumulation_steps=1,
         loss_type="dapo",
     )
@@ -211,7 +215,7 @@ def seconds(device: str, function: Callable[[], None]) -> float:
 def measure(kind: str, repeats: int) -> Iterator[dict[str, Any]]:
     """Compare all arms, and yield what is known after each round."""
     memory = {} if kind == "tiny" else peak_memory(kind)
-    arms = {name: Arm(name, kind) for name in ARMS}
+    arms = {name: Arm(name, kind) for name in ARMS if memory.get(name) != OUT_OF_MEMORY}
     for arm in arms.values():
         arm.step()
     ours = {name: arm.term for name, arm in arms.items() if name in OBJECTIVES}
@@ -240,11 +244,13 @@ def peak_memory(kind: str) -> dict[str, float]:
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
             before = torch.cuda.memory_allocated()
-            arm = Arm(name, kind)
-            for _ in range(3):
-                arm.step()
-            memory[name] = (torch.cuda.max_memory_allocated() - before) / 2**20
-            del arm
+            memory[name] = OUT_OF_MEMORY
+            with contextlib.suppress(torch.cuda.OutOfMemoryError):
+                arm = Arm(name, kind)
+                for _ in range(3):
+                    arm.step()
+                memory[name] = (torch.cuda.max_memory_allocated() - before) / 2**20
+            arm = None
             gc.collect()
             continue
         command = [sys.executable, __file__, "--device", kind, "--memory-of", name]

@@ -231,6 +231,7 @@ def measure(kind: str, repeats: int) -> Iterator[dict[str, Any]]:
         "attention": stock.config._attn_implementation,
         "tokens": shape["batch"] * (shape["prompt"] + shape["completion"]),
         "dtype": shape["dtype"],
+        "did_not_fit": [name for name in ARMS if name not in arms],
     }
     for taken in paired.take_turns({name: arm.step for name, arm in arms.items()}, repeats):
         yield {**facts, "repeats": len(taken["stock"]), "arms": paired.rows(taken, memory, term)}

@@ -293,7 +293,7 @@ def rewards(result: Result, size: dict[str, Any], options: argparse.Namespace) -
 def embeddings(count: int, place: str, *, tiny: bool) -> dict[str, Any]:
     """Texts and tokens a second of the reward itself, with a random model of all-MiniLM-L6-v2's shape and a token a byte."""
     from sentence_transformers import SentenceTransformer
-    from sentence_transformers.models import Pooling, Transformer
+    from sentence_transformers.models import Pooling, Transformer  # deprecated in 6, and all that 5 has
     from transformers import BertConfig, BertModel
 
     from rewards import pairs

@@ -79,12 +79,15 @@ def test_a_packed_part_runs(part, model, tmp_path):
     """From the folder alone: the run's code is the folder's, not this checkout's."""
     pytest.importorskip("trl", minversion="1.10")
     gpu_pack.pack(part, tmp_path / part, model=model if part == "table" else None, wheels=None)
-    variables = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    (tmp_path / "work").mkdir()
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    variables = {**os.environ, "PATH": path, "TMPDIR": str(tmp_path / "work")}
     command = ["sh", str(tmp_path / part / "run.sh"), str(tmp_path / "out"), "--tiny"]
     done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads((tmp_path / "out" / f"{part}.json").read_text())
-    assert (found["finished"], found["code"]) == (True, str(tmp_path / part))
+    assert found["finished"]
+    assert Path(found["code"]).parent == tmp_path / "work"
     if part == "speed":
         plain = next(row for row in found["arms"] if row["arm"] == "plain")
         assert plain["tokens_a_second"] > 0 < plain["to_stock"]["median"]

@@ -39,11 +39,12 @@ demo-verl: $(VERL)/.done
 	mkdir -p demo
 	PATH="$(CURDIR)/$(VERL)/bin:$$PATH" VERL_FILE_LOGGER_PATH=$(CURDIR)/demo/verl.jsonl \
 	  recipes/verl/run.sh echo_grpo_tiny 'trainer.logger=[file]' trainer.total_training_steps=6
-	cd tests && ../$(VERL)/bin/python -m support.verl_cpu.show ../demo/verl.jsonl
+	cd tests && ../$(VERL)/bin/python -m support.show_on_verl ../demo/verl.jsonl
 
-## what follows from the options: docs/reference.md, verl's Hydra groups
-generate: $(VERL)/.done
+## what follows from the options (docs/reference.md, verl's Hydra groups) and from the dependencies (docs/licences.md)
+generate: $(TRL)/.done $(VERL)/.done
 	$(VERL)/bin/python docs/generate.py
+	$(VERL)/bin/python docs/licences.py $(TRL)/lib/python3*/site-packages $(VERL)/lib/python3*/site-packages
 
 ## the fast tests: the core without a host, and on each host what depends on one
 # one after the other, as each takes all cores; the core's begin while pip still makes the other environment

@@ -1,4 +1,4 @@
-"""The CPU support for verl's tests: what is sampled, when a turn ends, and what a script says."""
+"""verl on a CPU: what is sampled, when a turn ends, and what a test's script says."""
 
 import asyncio
 import json
@@ -12,9 +12,9 @@ pytest.importorskip("verl")
 import torch
 from verl.experimental.agent_loop.tool_parser import ToolParser
 
-from support.verl_cpu.generation import Generator
-from support.verl_cpu.script import ENVIRONMENT_VARIABLE, Script
+from support.script_on_verl import Script
 from wm_plugin.lab.tiny.policy import make_model, make_tokenizer
+from wm_plugin.verl.cpu.generation import Generator
 
 GREEDY = {"temperature": 0.0, "logprobs": True}
 
@@ -82,13 +82,11 @@ def test_the_seed_and_not_the_order_of_arrival_decides(policy):
     assert len(outcomes(prompts)) > 2  # the twenty of one prompt are not one
 
 
-def test_a_script_says_its_turns_in_order_and_then_the_last_one(policy, tmp_path, monkeypatch):
+def test_a_script_says_its_turns_in_order_and_then_the_last_one(policy, tmp_path):
     path, tokenizer, model = policy
     file = tmp_path / "script.json"
     file.write_text(json.dumps(["look<|im_end|>", "go<|im_end|>", "end<|im_end|>"]))
-    assert Script.from_environment(str(path)) is None
-    monkeypatch.setenv(ENVIRONMENT_VARIABLE, str(file))
-    script = Script.from_environment(str(path))
+    script = Script(file, str(path))
     said, prompts = [], tokenizer(["first", "second"]).input_ids
     for _ in range(4):
         turns = [script.next_turn(prompt) for prompt in prompts]
@@ -98,7 +96,7 @@ def test_a_script_says_its_turns_in_order_and_then_the_last_one(policy, tmp_path
         [f"{text}<|im_end|>"] * 2 for text in ("look", "go", "end", "end")
     ]
     file.write_text(json.dumps({"first": ["look<|im_end|>"], "second": ["go<|im_end|>"]}))  # turns for each prompt
-    turns = map(Script.from_environment(str(path)).next_turn, tokenizer(["the second", "the first"]).input_ids)
+    turns = map(Script(file, str(path)).next_turn, tokenizer(["the second", "the first"]).input_ids)
     assert [tokenizer.decode(turn) for turn in turns] == ["go<|im_end|>", "look<|im_end|>"]
     [prompt] = tokenizer(["first"]).input_ids
     [request] = generate(generator(policy), [prompt], {"temperature": 1.0}, forced=said[0][0])

@@ -48,8 +48,8 @@ START = """# Licences
 MIDDLE = """
 ## Copyleft
 
-Of all packages that these bring in turn, those with conditions on their source, by the extra that brings them. An extra that is not named
-brings none besides those of the core. ALFWorld also compiles Fast Downward (GPL-3.0) when it is installed.
+Of all packages that these bring in turn, those with conditions on their source, by the extra that brings them. An extra that is
+not named brings none besides those of the core. ALFWorld also compiles Fast Downward (GPL-3.0) when it is installed.
 
 | extra | packages |
 |---|---|

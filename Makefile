@@ -127,9 +127,10 @@ bench-pretrained: $(TRL)/.done $(VERL)/.done
 	$(VERL)/bin/python benchmarks/verl_step_time.py --model runs/smollm2_135m --repeats 12
 	$(VERL)/bin/python benchmarks/verl_whole_step.py --model runs/smollm2_135m
 
-## the oldest and the newest release of each host that we support, each in an environment of its own: benchmarks/results/compat.md
-compat:
+## releases of the hosts, old and new, each in an environment of its own: docs/compatibility.md, and what wm doctor says
+compat: $(VERL)/.done
 	$(PYTHON) benchmarks/compat.py $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
+	$(MAKE) generate
 
 $(TRL)/.done: EXTRAS := demo,maze,sokoban,taxi,textworld,scienceworld,search,rules,server,openenv,embed,peft,pretrained,dev
 $(VERL)/.done: EXTRAS := verl,maze,sokoban,taxi,textworld,scienceworld,search,rules,server,openenv,report,pretrained,dev

@@ -3,9 +3,9 @@
     python benchmarks/compat.py --constraint constraints/cpu.txt                    # all
     python benchmarks/compat.py --constraint constraints/cpu.txt trl-1.9 verl-newest
 
-Writes the rows into wm_plugin/hosting/tried.yaml, and leaves those of other releases there. The environments stay in .venv-compat/,
-each with a log beside it; the newest release is looked up anew each time. Exit code 1 if anything failed. Needs only the standard
-library.
+Writes the rows into wm_plugin/hosting/tried.yaml, and leaves those of other releases there. The environments stay in
+.venv-compat/, each with a log beside it; the newest release is looked up anew each time. Exit code 1 if anything failed. Needs
+only the standard library.
 """
 
 import argparse

@@ -214,7 +214,6 @@ def test_an_object_that_the_observation_has_is_no_second_verdict():
     assert parse(f"It says {media}.</think>{in_tag(PLAIN)}") is None
 
 
-
 def test_only_keys_between_braces_make_an_object_of_what_is_thought():
     own = in_tag('{"score": 0}')
     for thought, counts in [

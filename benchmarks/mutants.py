@@ -2,8 +2,8 @@
 
     python benchmarks/mutants.py [--count 30] [--seed 0] [NAME...]
 
-A mutant is one change of one module: a comparison, an operator, a constant, a condition, or what a function returns. Each is tried
-in a fork of a process that has imported torch, so that it costs no more than its tests; files are not touched. Prints the
+A mutant is one change of one module: a comparison, an operator, a constant, a condition, or what a function returns. Each is
+tried in a fork of a process that has imported torch, so that it costs no more than its tests; files are not touched. Prints the
 survivors, and the share that was killed. A survivor is either equivalent, which is worth a thought, or a missing assertion.
 """
 

@@ -61,7 +61,6 @@ RESULTS: dict[str, tuple[str, ...]] = {
         "wm_plugin/rewards/*.py",
     ),
     "bookkeeping": ("benchmarks/bookkeeping.py", *_ON_TRL),
-    "compat": ("benchmarks/compat.py", "pyproject.toml", "wm_plugin/trl/*.py", "wm_plugin/verl/*.py"),
     "consistency_tiny": (
         "benchmarks/consistency_tiny.py",
         "recipes/pipelines/consistency_tiny.yaml",

@@ -25,7 +25,7 @@ from stamps import stamp
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 if "cuda" not in sys.argv and "--device=cuda" not in sys.argv:
-    os.environ["VERL_USE_EXTERNAL_MODULES"] = "support.verl_cpu"  # read when verl is imported
+    os.environ["VERL_PLATFORM"] = "cpu"  # read when verl is imported
 
 import torch
 import transformers

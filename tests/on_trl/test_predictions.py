@@ -68,8 +68,7 @@ def by_hand(trainer, coeff=COEFF):
     means = [[one for row in group for one in row if one is not None] for group in groups]
     means = [sum(one) / max(len(one), 1) for one in means]
     return [
-        [0.0 if score is None else coeff * (score - means[row // 4]) for score in own]
-        for row, own in enumerate(scores)
+        [0.0 if score is None else coeff * (score - means[row // 4]) for score in own] for row, own in enumerate(scores)
     ]
 
 
@@ -176,9 +175,17 @@ def test_two_steps_with_the_world_model_term():
 @pytest.mark.parametrize(
     ("environment", "args", "message"),
     [
-        (predicted(GridEnvironment), {"importance_sampling_level": "sequence"}, "importance_sampling_level is sequence"),
+        (
+            predicted(GridEnvironment),
+            {"importance_sampling_level": "sequence"},
+            "importance_sampling_level is sequence",
+        ),
         (predicted(GridEnvironment), {"use_liger_kernel": True}, "use_liger_kernel takes one advantage a completion"),
-        ({"a": predicted(GridEnvironment), "b": GridEnvironment}, {}, "the environments have different prediction rewards"),
+        (
+            {"a": predicted(GridEnvironment), "b": GridEnvironment},
+            {},
+            "the environments have different prediction rewards",
+        ),
     ],
 )
 def test_what_is_refused(environment, args, message, monkeypatch):

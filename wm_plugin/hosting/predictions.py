@@ -1,8 +1,8 @@
 """Predictions inside an episode: `<prediction>what I shall see</prediction>` before an action, scored by what is observed.
 
-`predicted(SokobanEnvironment, reward="exact", coeff=0.5)` is the environment whose turns are scored; `prediction_reward` of a run
-does the same on both hosts. Sums and means of scores are part of its `get_reward`; `turn_scores` has them for the hosts, which make
-advantages of turns of them (`objectives.turns`).
+`predicted(SokobanEnvironment, reward="exact", coeff=0.5)` is the environment whose turns are scored; a run's `prediction_reward`
+does the same on both hosts. Sums and means of scores are part of its `get_reward`. `turn_scores` returns the scores to the hosts,
+which make them advantages of the turns' tokens (`objectives.turns`).
 
 A turn is scored once the policy has read what followed it, that is when it goes on: the last turn never is. It has the score
 
@@ -89,8 +89,8 @@ def predicted(environment: type, config: PredictionReward | Mapping[str, Any] | 
     """Return the class of `environment` whose turns are scored by what the policy predicted in them.
 
     Raises:
-        UserError: there is no such setting, its value does not fit, or the environment has no `get_reward` and the scores are to be
-            part of it; in an episode: the reward lacks a column, or fails.
+        UserError: there is no such setting, its value does not fit, or the environment has no `get_reward`, to which the scores
+            are to be added; in an episode: the reward lacks a column, or fails.
     """
     options = PredictionReward.read(settings if config is None else config, FIELD)
     if options.of_episodes and not hasattr(environment, "get_reward"):
@@ -242,7 +242,11 @@ class Predicted(Wrapper):
     def metrics(self) -> dict[str, float]:
         """The world's, and the counts of scored turns."""
         scored = [turn for turn in self.answers if turn.score is not None]
-        counts = (len(scored), sum(turn.prediction is not None for turn in scored), sum(turn.score or 0 for turn in scored))
+        counts = (
+            len(scored),
+            sum(turn.prediction is not None for turn in scored),
+            sum(turn.score or 0 for turn in scored),
+        )
         own = {f"prediction/{name}": float(count) for name, count in zip(COUNTS, counts, strict=True)}
         whole = max(own["prediction/turns"], 1.0)
         own |= {

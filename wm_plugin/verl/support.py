@@ -470,8 +470,8 @@ def _check_predictions(config: Any, wm: WorldModelConfig) -> None:
     mode = config.actor_rollout_ref.actor.policy_loss.get("loss_mode", "vanilla")
     if mode in _LOSSES_OF_TRAJECTORIES:
         raise UserError(
-            f"actor.policy_loss.loss_mode is {mode}, which averages the advantages of a trajectory's tokens; write another one, or "
-            "wm.prediction_reward.level=sum"
+            f"actor.policy_loss.loss_mode is {mode}, which averages the advantages of a trajectory's tokens; write another one, "
+            "or wm.prediction_reward.level=sum"
         )
     trainer = config.trainer.v1.trainer_mode
     if trainer not in TRAINER_MODES.values():

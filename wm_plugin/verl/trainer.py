@@ -336,9 +336,9 @@ class WorldModelTrainerMixin(_Host):
 
     def _add_turn_advantages(self, batch: Any, rows: Sequence["Row"], coeff: float) -> Any:
         """Add the scores of turns to the advantages of their tokens, after the host's own estimator. Returns are left alone."""
-        advantages = tq.kv_batch_get(
-            keys=batch.keys, partition_id=batch.partition_id, select_fields=["advantages"]
-        )["advantages"]
+        advantages = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["advantages"])[
+            "advantages"
+        ]
         scores = [row.extra.get(SCORES) or [] for row in rows]
         groups = [(number if row.padding else "", row.uid) for number, row in enumerate(rows)]
         values = turn_advantages(scores, groups, coeff)

@@ -133,8 +133,8 @@ def behaviour_cloning(
 ) -> None:
     """Clone shortest ways into `model` in place, plus `environment_weight` times the loss on the observations between.
 
-    Each loss is the mean over its own tokens. One mean over both would drown the actions, which are 1 token in 20. With `predicts`,
-    the predictions that the policy writes before its actions have a loss of their own.
+    Each loss is the mean over its own tokens. One mean over both would drown the actions, which are 1 token in 20. With
+    `predicts`, the predictions that the policy writes before its actions have a loss of their own.
     """
     boards = boards_of(world, demonstrations, seed)
     rng = random.Random(seed)

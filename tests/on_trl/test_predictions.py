@@ -91,7 +91,7 @@ def test_a_turn_has_its_advantage_on_its_own_tokens():
             base, turn, expected = batch["advantages"][row][-1] if len(ids) < len(mask) else None, -1, []
             for place in range(len(ids)):
                 turn += bool(mask[place] and (place == 0 or not mask[place - 1]))
-                more = (values + [0.0])[turn] if mask[place] else 0.0
+                more = [*values, 0.0][turn] if mask[place] else 0.0
                 expected.append(more)
             found = batch[TURNS][row]
             assert found[: len(ids)].tolist() == pytest.approx(expected)
@@ -104,7 +104,7 @@ def test_a_turn_has_its_advantage_on_its_own_tokens():
 
 
 def naive_gradient(trainer):
-    """The gradient of GRPO's loss with an advantage a token, in plain torch, a completion at a time; the weights did not change."""
+    """The gradient of GRPO's loss with an advantage a token, in plain torch, a completion at a time."""
     model = trainer.model  # a copy's forward would be this one's
     model.zero_grad()
     for batch in trainer.batches:

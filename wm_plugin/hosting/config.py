@@ -96,8 +96,8 @@ class RunConfig(Options):
         default="tools",
     )
     prediction_reward: _block("prediction_reward", "wm_plugin.rewards.prediction:PredictionReward") = option(  # type: ignore[valid-type]
-        "A reward for what the policy predicts in a tag before it acts: {reward: exact, coeff: 0.1, level: turn, tag: prediction, "
-        "ask: true}, or some of these (docs/rewards.md).",
+        "A reward for what the policy predicts in a tag before it acts: {reward: exact, coeff: 0.1, level: turn, tag: "
+        "prediction, ask: true}, or some of these (docs/rewards.md).",
         default=None,
     )
     turn_budget: _block("turn_budget", "wm_plugin.hosting.annealing:TurnBudget") = option(  # type: ignore[valid-type]

@@ -26,8 +26,8 @@ def summary(episodes: Iterable[Mapping[str, float]], prefix: str = PREFIX) -> di
       `truncated`, `policy_tokens`, `environment_tokens`, `calls/<tool>` (`calls/unknown`: calls of no tool), and whatever else
       an environment reports.
     * `effective_share` and `invalid_share`: of all actions (WMAct). `compile_error_share`: of all code that was submitted (ECHO).
-    * `prediction/score` and `prediction/share`: the mean score of the turns that were scored by predictions, and the share of them
-      that had one.
+    * `prediction/score` and `prediction/share`: the mean score of the turns that were scored by predictions, and the share of
+      them that had one.
     * `control/<name>`: the share of all calls under control whose observations were perturbed so; `control/calls` is a mean.
     * `success/turns_3-4`: the success of the episodes that took 3 or 4 turns.
     * `single_turn_success`: the share of episodes that succeeded in one turn.

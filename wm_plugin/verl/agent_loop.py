@@ -53,6 +53,7 @@ class WorldModelLoopMixin(_Host):
     tools: dict[str, Any]
     tool_schemas: list[dict[str, Any]] | None
     server_manager: Any
+    tool_parser: Any
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

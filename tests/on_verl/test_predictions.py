@@ -1,4 +1,4 @@
-"""Predictions inside an episode in verl's main_ppo: advantages of turns by hand, the tiny recipe, and what is refused."""
+"""Predictions inside an episode in verl's main_ppo, by the tiny recipe: advantages of turns by hand, and what is refused."""
 
 import json
 
@@ -8,12 +8,9 @@ pytest.importorskip("verl")
 
 from transformers import AutoTokenizer
 
-from support.run_on_verl import run_recipe
 from support.scripted_on_verl import run_script
 from support.verl_recipes import of_recipe
 from wm_plugin.errors import UserError
-from wm_plugin.lab.tiny.policy import ACTIONS, make_model, make_tokenizer
-from wm_plugin.lab.tiny.warm_start import behaviour_cloning
 from wm_plugin.verl.data import verl_rows
 from wm_plugin.verl.support import check_config
 
@@ -58,25 +55,6 @@ def test_a_turn_has_its_advantage_on_its_own_tokens(tmp_path):
         assert step["critic/score/mean"] == 0  # the episode's reward is the world's own
         assert step["actor/grad_norm"] > 0
     assert json.loads((tmp_path / "script.json").read_text()).keys() == script.keys()
-
-
-@pytest.mark.slow
-def test_the_tiny_recipe_trains(tmp_path):
-    tokenizer = make_tokenizer()
-    model = make_model(tokenizer, seed=0)
-    behaviour_cloning(model, tokenizer, 0, steps=60, demonstrations=300, environment_weight=0.0, predicts=True)
-    model.generation_config.eos_token_id = [tokenizer.eos_token_id, *tokenizer(ACTIONS).input_ids]
-    path = tmp_path / "runs" / "tiny_predicts_verl"
-    model.save_pretrained(path)
-    tokenizer.save_pretrained(path)
-    settings = ("wm.prediction_reward.reward=word_f1", "trainer.total_training_steps=2")
-    run = run_recipe("prediction_grpo_tiny", tmp_path, *settings)
-    assert run.code == 0, run.output[-3000:]
-    assert len(run.steps) == 2
-    for step in run.steps:
-        assert 0 < step["wm/env/prediction/share"] <= 1
-        assert step["wm/env/prediction/turns"] > 0
-        assert step["wm/lost"] == 0
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ def policy(options: Namespace) -> None:
     from wm_plugin.lab.tiny import words
     from wm_plugin.lab.tiny.folder import check_out, load, save
     from wm_plugin.lab.tiny.policy import ACTIONS, make_model, make_tokenizer
-    from wm_plugin.lab.tiny.warm_start import HEADS, STOP_AT, behaviour_cloning, world_model_sft
+    from wm_plugin.lab.tiny.warm_start import CLONING_STEPS, HEADS, STOP_AT, behaviour_cloning, world_model_sft
     from wm_plugin.lab.tiny.world_model import unparsed, world_tokenizer
 
     if options.vocabulary is not None and not options.words:
@@ -118,7 +118,8 @@ def policy(options: Namespace) -> None:
     if not (options.foresees or options.words or options.random):
         with _bars() as bar:
             exact = world_model_sft(model, tokenizer, seed, progress=bar("predict the world"))
-            behaviour_cloning(model, tokenizer, seed, predicts=options.predicts, progress=bar("clone the shortest way"))
+            cloning = {"steps": 2 * CLONING_STEPS, "predicts": True} if options.predicts else {}
+            behaviour_cloning(model, tokenizer, seed, progress=bar("clone the shortest way"), **cloning)
         if exact < STOP_AT:
             print(f"The world model reached an exact match of {exact:.2f}, less than {STOP_AT}: a weak start; try another "
                   "seed.", file=sys.stderr)  # fmt: skip

@@ -118,7 +118,7 @@ def policy(options: Namespace) -> None:
     if not (options.foresees or options.words or options.random):
         with _bars() as bar:
             exact = world_model_sft(model, tokenizer, seed, progress=bar("predict the world"))
-            cloning = {"steps": 2 * CLONING_STEPS, "predicts": True} if options.predicts else {}
+            cloning: Any = {"steps": 2 * CLONING_STEPS, "predicts": True} if options.predicts else {}
             behaviour_cloning(model, tokenizer, seed, progress=bar("clone the shortest way"), **cloning)
         if exact < STOP_AT:
             print(f"The world model reached an exact match of {exact:.2f}, less than {STOP_AT}: a weak start; try another "

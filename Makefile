@@ -41,11 +41,12 @@ demo-verl: $(VERL)/.done
 	mkdir -p demo
 	PATH="$(CURDIR)/$(VERL)/bin:$$PATH" VERL_FILE_LOGGER_PATH=$(CURDIR)/demo/verl.jsonl \
 	  recipes/verl/run.sh echo_grpo_tiny 'trainer.logger=[file]' trainer.total_training_steps=6
-	cd tests && ../$(VERL)/bin/python -m support.verl_cpu.show ../demo/verl.jsonl
+	cd tests && ../$(VERL)/bin/python -m support.show_on_verl ../demo/verl.jsonl
 
-## what follows from the options: docs/reference.md, verl's Hydra groups
-generate: $(VERL)/.done
+## what follows from the options (docs/reference.md, verl's Hydra groups) and from the dependencies (docs/licences.md)
+generate: $(TRL)/.done $(VERL)/.done
 	$(VERL)/bin/python docs/generate.py
+	$(VERL)/bin/python docs/licences.py $(TRL)/lib/python3*/site-packages $(VERL)/lib/python3*/site-packages
 
 ## the fast tests: the core without a host, and on each host what depends on one
 # one after the other, as each takes all cores; the core's begin while pip still makes the other environment
@@ -115,6 +116,7 @@ bench: $(TRL)/.done $(VERL)/.done
 	$(TRL)/bin/python benchmarks/step_time.py
 	$(TRL)/bin/python benchmarks/bookkeeping.py
 	$(VERL)/bin/python benchmarks/verl_step_time.py
+	$(VERL)/bin/python benchmarks/scale.py
 	$(TRL)/bin/python benchmarks/trajectories.py
 	$(TRL)/bin/python benchmarks/rewards.py
 	$(TRL)/bin/python benchmarks/rewards_judges.py
@@ -132,9 +134,10 @@ bench-pretrained: $(TRL)/.done $(VERL)/.done
 	$(VERL)/bin/python benchmarks/verl_step_time.py --model runs/smollm2_135m --repeats 12
 	$(VERL)/bin/python benchmarks/verl_whole_step.py --model runs/smollm2_135m
 
-## the oldest and the newest release of each host that we support, each in an environment of its own: benchmarks/results/compat.md
-compat:
+## releases of the hosts, old and new, each in an environment of its own: docs/compatibility.md, and what wm doctor says
+compat: $(VERL)/.done
 	$(PYTHON) benchmarks/compat.py $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
+	$(MAKE) generate
 
 $(TRL)/.done: EXTRAS := demo,maze,sokoban,taxi,textworld,scienceworld,search,rules,server,openenv,embed,peft,pretrained,dev
 $(VERL)/.done: EXTRAS := verl,maze,sokoban,taxi,textworld,scienceworld,search,rules,server,openenv,report,pretrained,dev

@@ -1,16 +1,18 @@
-"""Do the oldest and the newest release of each host work? Contract tests and two training steps, each in its own environment.
+"""Do old and new releases of the hosts work? Tests of the hooks and two training steps, each in an environment of its own.
 
-    python benchmarks/compat.py --constraint constraints/cpu.txt         # both hosts; writes benchmarks/results/compat.md
-    python benchmarks/compat.py --constraint constraints/cpu.txt verl    # one host; prints the table only
+    python benchmarks/compat.py --constraint constraints/cpu.txt                    # all
+    python benchmarks/compat.py --constraint constraints/cpu.txt trl-1.9 verl-newest
 
-The environments stay in .venv-compat/, each with a log beside it; the newest release is looked up anew each time. Exit code 1 if
-anything failed. Needs only the standard library.
+Writes the rows into wm_plugin/hosting/tried.yaml, and leaves those of other releases there. The environments stay in
+.venv-compat/, each with a log beside it; the newest release is looked up anew each time. Exit code 1 if anything failed. Needs
+only the standard library.
 """
 
 import argparse
 import datetime
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -18,11 +20,9 @@ import xml.etree.ElementTree as ET
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stamps import stamp
-
 ROOT = Path(__file__).parents[1]
 ENVIRONMENTS = ROOT / ".venv-compat"
-RESULT = ROOT / "benchmarks/results/compat.md"
+RESULT = ROOT / "wm_plugin/hosting/tried.yaml"
 SECONDS = 1200  # for one command
 
 # Two steps each; the metrics of each step are printed. `python` is the environment's.
@@ -57,12 +57,16 @@ class Cell:
     ok: bool = False
 
     @property
+    def name(self) -> str:
+        return f"{self.host}-{self.which}"
+
+    @property
     def environment(self) -> Path:
-        return ENVIRONMENTS / f"{self.host}-{self.which}"
+        return ENVIRONMENTS / self.name
 
     @property
     def log(self) -> Path:
-        return self.environment.with_suffix(".log")
+        return ENVIRONMENTS / f"{self.name}.log"
 
     def run(self, *command: str, cwd: Path = ROOT) -> tuple[int, str]:
         path = f"{self.environment / 'bin'}{os.pathsep}{os.environ['PATH']}"
@@ -102,8 +106,10 @@ class Cell:
         if self.run(*pip, "torch")[0] or self.run(*pip, "--upgrade", *wanted)[0]:
             self.tests = self.trained = "not installed"
             return False
-        code = f"import json; from importlib.metadata import version; names = {self.host!r}, 'transformers', 'torch'\n"
-        _, printed = self.run("python", "-c", code + "print(json.dumps({name: version(name) for name in names}))")
+        code = f"import json, sys; from importlib.metadata import version; names = {self.host!r}, 'transformers', 'torch'\n"
+        code += "python = '.'.join(map(str, sys.version_info[:2]))\n"
+        code += "print(json.dumps({name: version(name).partition('+')[0] for name in names} | {'python': python}))"
+        _, printed = self.run("python", "-c", code)
         self.versions = json.loads(printed)
         return True
 
@@ -118,7 +124,7 @@ class Cell:
             counts = next(ET.parse(report).iter("testsuite")).attrib
         total, skipped = int(counts["tests"]), int(counts["skipped"])
         failed = int(counts["failures"]) + int(counts["errors"])
-        self.tests = f"{total - failed - skipped} passed, {failed} failed"
+        self.tests = f"{total - failed - skipped} passed" + (f", {failed} failed" if failed else "")
         self.tests += f", {skipped} skipped" if skipped else ""
         return code == 0
 
@@ -126,51 +132,63 @@ class Cell:
         with tempfile.TemporaryDirectory() as folder:
             code, printed = self.run("bash", "-euc", self.script, cwd=Path(folder))
         done = code == 0 and printed.count("echo/nll") >= 2
-        self.trained = f"{self.what}: " + ("ok" if done else f"failed, exit code {code}")
+        self.trained = self.what + ("" if done else f", exit code {code}")
         return done
 
     def row(self, date: str) -> str:
-        versions = [self.versions.get(name, "-") for name in (self.host, "transformers", "torch")]
-        return f"| {self.host} | {' | '.join(versions)} | {self.tests} | {self.trained} | {date} |"
+        versions = ", ".join(f"{name}: {self.versions[name]}" for name in ("transformers", "torch"))
+        return (
+            f'- {{host: {self.host}, release: {self.versions[self.host]}, {versions}, python: "{self.versions["python"]}", '
+            f'hooks: "{self.tests}", steps: "{self.trained}", ok: {json.dumps(self.ok)}, date: {date}}}'
+        )
 
 
 def cells() -> list[Cell]:
     return [
-        Cell("trl", "oldest", ("trl==1.0.0", "transformers<5.13"), "scripted tools", SCRIPTED_TRL),
+        Cell("trl", "1.0", ("trl==1.0.0", "transformers<5.13"), "scripted tools", SCRIPTED_TRL),
+        Cell("trl", "1.9", ("trl==1.9.2",), "tiny recipe", RECIPE_TRL),
+        Cell("trl", "1.14", ("trl==1.14.2",), "tiny recipe", RECIPE_TRL),
+        Cell("trl", "1.16", ("trl==1.16.0",), "tiny recipe", RECIPE_TRL),
         Cell("trl", "newest", ("trl",), "tiny recipe", RECIPE_TRL),
-        Cell("verl", "oldest", ("verl==0.9.1",), "tiny recipe", RECIPE_VERL),
+        Cell("verl", "0.9.1", ("verl==0.9.1",), "tiny recipe", RECIPE_VERL),
         Cell("verl", "newest", ("verl",), "tiny recipe", RECIPE_VERL),
     ]
 
 
+def merged(text: str, rows: list[str]) -> str:
+    """The file with these rows in the place of those of the same releases, by host and release."""
+
+    def release(line: str) -> tuple[str, list[int]]:
+        host, version = re.match(r"- \{host: (\w+), release: ([\d.]+)", line).groups()  # type: ignore[union-attr]
+        return host, [int(part) for part in version.split(".")]
+
+    lines = text.splitlines()
+    found = {tuple(map(str, release(line))): line for line in [*lines, *rows] if line.startswith("- ")}
+    return "\n".join([line for line in lines if line.startswith("#")] + sorted(found.values(), key=release)) + "\n"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("hosts", nargs="*", help="default: trl verl")
+    parser.add_argument("names", nargs="*", help=f"some of {', '.join(cell.name for cell in cells())}; default: all")
     parser.add_argument("--constraint", help="a file for pip")
     args = parser.parse_args()
     constraint = ["--constraint", args.constraint] if args.constraint else []
     ENVIRONMENTS.mkdir(exist_ok=True)
     checked: list[Cell] = []
+    failed = False
     for cell in cells():
-        if args.hosts and cell.host not in args.hosts:
+        if args.names and cell.name not in args.names:
             continue
-        print(f"{cell.host}, {cell.which} …", flush=True)
-        if cell.check(constraint, checked):
+        print(f"{cell.name} …", flush=True)
+        if cell.check(constraint, checked) and cell.versions:
             checked.append(cell)
         if not cell.ok:
+            failed = True
             print("\n".join(cell.log.read_text().splitlines()[-40:]))
-    date = datetime.date.today().isoformat()
-    table = (
-        "| host | release | transformers | torch | contract tests | two steps | date |\n|---|---|---|---|---|---|---|\n"
-    )
-    table += "".join(cell.row(date) + "\n" for cell in checked)
-    print(table)
-    if not args.hosts:
-        RESULT.write_text(
-            "The oldest and the newest supported release of each host. `make compat` writes this.\n\n" + table
-        )
-        stamp(RESULT, vars(args))
-    return not all(cell.ok for cell in checked)
+    rows = [cell.row(datetime.date.today().isoformat()) for cell in checked]
+    print("\n".join(rows))
+    RESULT.write_text(merged(RESULT.read_text(), rows))
+    return failed
 
 
 if __name__ == "__main__":

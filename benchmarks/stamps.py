@@ -61,7 +61,6 @@ RESULTS: dict[str, tuple[str, ...]] = {
         "wm_plugin/rewards/*.py",
     ),
     "bookkeeping": ("benchmarks/bookkeeping.py", *_ON_TRL),
-    "compat": ("benchmarks/compat.py", "pyproject.toml", "wm_plugin/trl/*.py", "wm_plugin/verl/*.py"),
     "consistency_tiny": (
         "benchmarks/consistency_tiny.py",
         "recipes/pipelines/consistency_tiny.yaml",
@@ -97,6 +96,7 @@ RESULTS: dict[str, tuple[str, ...]] = {
     "rewards_cpu": ("benchmarks/rewards.py", "wm_plugin/rewards/*.py"),
     "rewards_judges": ("benchmarks/rewards_judges.py", "wm_plugin/rewards/*.py", "wm_plugin/client/server.py"),
     "rwml_tiny": ("benchmarks/rwml_tiny.py", "recipes/pipelines/rwml_tiny.yaml", "wm_plugin/rewards/*.py"),
+    "scale": ("benchmarks/scale.py", *_ON_VERL, "wm_plugin/data/write.py"),
     "scienceworld_replay": ("benchmarks/scienceworld_replay.py", "wm_plugin/worlds/scienceworld.py"),
     "sim_table_trl": (
         "benchmarks/sim_table.py",
@@ -114,7 +114,7 @@ RESULTS: dict[str, tuple[str, ...]] = {
         *_ON_TRL,
         *_ON_VERL,
     ),
-    "step_time_cpu": ("benchmarks/step_time.py", *_ON_TRL),
+    "step_time_cpu": ("benchmarks/step_time.py", "benchmarks/paired.py", *_ON_TRL),
     "trajectories": ("benchmarks/trajectories.py", "wm_plugin/data/**/*.py"),
     "verify_shop_tiny": (
         "recipes/pipelines/verify_shop_tiny.yaml",
@@ -128,7 +128,7 @@ RESULTS: dict[str, tuple[str, ...]] = {
         "recipes/pipelines/verify_shop.py",
         *_SIMULATED,
     ),
-    "verl_step_time_cpu": ("benchmarks/verl_step_time.py", *_ON_VERL),
+    "verl_step_time_cpu": ("benchmarks/verl_step_time.py", "benchmarks/paired.py", *_ON_VERL),
     "verl_whole_step": ("benchmarks/verl_whole_step.py", *_ON_VERL),
     "predictions": (
         "benchmarks/predictions.py",

@@ -3,19 +3,21 @@
     python benchmarks/swe_tasks.py
 
 Each of twelve kinds changes the syntax tree of a module in a way in which programmers err. A fault is a task if the package
-still loads, at least half of its tests pass, one fails and one of the visible ones passes. What a wrong fix leaves is another
-such fault of the same lines, or near them. Of each package so many faults are taken as `PACKAGES` says, of all kinds in turn.
-Needs the sandbox.
+still loads, at least half of its tests pass, one fails and one of the visible ones passes. A hidden test must fail with other
+inputs than those that the repository's tests show: one that fails even if all shown calls are hard-coded (`hard_coded`). What a
+wrong fix leaves is another fault of the same lines, or near them. Of each package so many faults are taken as `PACKAGES` says, of
+all kinds in turn. Needs the sandbox.
 """
 
 import ast
+import inspect
 import json
 import random
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -305,10 +307,11 @@ class Found(NamedTuple):
     visible: list[int]
     shown: int
     error: str
+    holds: bool  # whether hard-coding what is shown does not pass
 
 
 def tried(of: Package, fault: Fault) -> Found | None:
-    """A fault that is worth a task, or None."""
+    """A fault that a reader can find by a test, or None."""
     changed = fault.of(of.modules[fault.module])
     try:
         ast.parse(changed)
@@ -322,12 +325,15 @@ def tried(of: Package, fault: Fault) -> Found | None:
     visible = failing_together(of, {**of.modules, fault.module: changed}) | {n for n in failing if of.tests[n].visible}
     if len(visible) == sum(test.visible for test in of.tests):
         return None
+    best = None
     for number in failing:  # an error that a reader understands
         line = judge.first_failure(found, tests[number], number)
         error = said(tests[number][line], found[number][line])
-        if error:
-            return Found(fault, sorted(visible), number, error)
-    return None
+        if error and best is None:
+            best = Found(fault, sorted(visible), number, error, holds=False)
+        if error and judge.failures(judge.run(of.name, hard_coded(of, fault.module, changed, number), tests), tests):
+            return Found(fault, sorted(visible), number, error, holds=True)
+    return best
 
 
 def failing_together(of: Package, modules: Mapping[str, str]) -> set[int]:
@@ -339,6 +345,108 @@ def failing_together(of: Package, modules: Mapping[str, str]) -> set[int]:
     (values,) = judge.run(of.name, modules, [[check for _, check in lines]]) or [[]]
     values = [*values, *[""] * (len(lines) - len(values))]
     return {number for (number, check), value in zip(lines, values, strict=True) if not check.holds(value)}
+
+
+def hard_coded(of: Package, module: str, faulty: str, shown: int) -> dict[str, str]:
+    """A package with a fault whose function is right in every call that the visible tests and the shown one make.
+
+    This is the most that a policy can hard-code. A call is the arguments, and the attributes of `self` that the function reads.
+
+    Args:
+        faulty: the module with the fault.
+        shown: the number of the shown test.
+    """
+    clean, changed = functions(of.modules[module]), functions(faulty)
+    (path,) = [path for path in clean if ast.dump(clean[path]) != ast.dump(changed[path])]
+    read = read_by(clean, path) | read_by(changed, path)
+    calls = calls_of(of.name, module, path, tuple(sorted(read)))
+    known = {call for number, test in enumerate(of.tests) if test.visible or number == shown for call in calls[number]}
+    return {**of.modules, module: with_known(faulty, of.modules[module], path, read, known)}
+
+
+@cache
+def calls_of(name: str, module: str, path: str, read: Collection[str]) -> list[list[int]]:
+    """The calls of a function in each test, as `hard_code` numbers them."""
+    of = package(name)
+    code = of.modules[module]
+    last = judge.Check(f"sorted(set(__import__('sys').modules['{name}.{module.removesuffix('.py')}'].CALLS))", "")
+    tests = [[*test.lines, last] for test in of.tests]
+    found = judge.run(name, {**of.modules, module: with_known(code, code, path, read, ())}, tests)
+    return [ast.literal_eval(values[-1][1:]) for values in found]
+
+
+def with_known(faulty: str, clean: str, path: str, read: Collection[str], known: Collection[int]) -> str:
+    """A module whose function is the clean one in known calls."""
+    call = f"hard_code(globals(), {clean!r}, {path!r}, {sorted(read)}, {sorted(known)})"
+    return f"{faulty}\n\n{inspect.getsource(hard_code)}\n\nCALLS = {call}\n"
+
+
+def hard_code(module: dict, clean: str, path: str, read: list, known: list) -> list:  # type: ignore[type-arg]
+    """Make a function of a module the clean one in known calls; return a list to which each call adds its number."""
+    import inspect
+    import types
+    import zlib
+
+    def state(value: object, read: object) -> object:
+        if isinstance(value, dict):
+            return [(state(key, None), state(one, None)) for key, one in value.items()]
+        if isinstance(value, list | tuple):
+            return [state(one, None) for one in value]
+        if isinstance(value, types.FunctionType):
+            return value.__code__.co_code, value.__code__.co_consts
+        if hasattr(value, "__dict__") and not isinstance(value, type):
+            names = (
+                [name for name in vars(value) if name[0] != "_"] if read is None else read
+            )  # others' private ones are caches
+            return [(name, state(vars(value)[name], None)) for name in sorted(names) if name in vars(value)]
+        return repr(value)
+
+    fresh = dict(module)
+    exec(clean, fresh)
+    *owners, name = path.split(".")
+    old, new = (vars(names[owners[0]])[name] if owners else names[name] for names in (module, fresh))
+    right = types.FunctionType(new.__code__, module, name, new.__defaults__)
+    right.__kwdefaults__ = new.__kwdefaults__
+    signature, calls = inspect.signature(right), []
+
+    def function(*args: object, **kwargs: object) -> object:
+        try:
+            bound = signature.bind(*args, **kwargs)
+        except TypeError:
+            return old(*args, **kwargs)
+        bound.apply_defaults()
+        seen = [(key, state(value, read if key == "self" else None)) for key, value in bound.arguments.items()]
+        calls.append(zlib.crc32(repr(seen).encode()))
+        return (right if calls[-1] in known else old)(*args, **kwargs)
+
+    if owners:
+        setattr(module[owners[0]], name, function)
+    else:
+        module[name] = function
+    return calls
+
+
+def functions(code: str) -> dict[str, ast.FunctionDef]:
+    """The functions and methods of a module by their names, such as "Store.get"."""
+    found = {}
+    for node in ast.parse(code).body:
+        for one in node.body if isinstance(node, ast.ClassDef) else [node]:
+            if isinstance(one, ast.FunctionDef):
+                found[f"{node.name}.{one.name}" if isinstance(node, ast.ClassDef) else one.name] = one
+    return found
+
+
+def read_by(known: Mapping[str, ast.FunctionDef], path: str, seen: Collection[str] = ()) -> set[str]:
+    """The attributes of `self` that a method reads, and the methods that it calls."""
+    read = set()
+    for node in ast.walk(known[path]):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and ast.unparse(node.value) == "self":
+            read.add(node.attr)
+    owner = path.partition(".")[0]
+    for name in sorted(read):
+        if (other := f"{owner}.{name}") in known and other not in seen:
+            read |= read_by(known, other, [*seen, other])
+    return read
 
 
 def said(check: judge.Check, found: str) -> str:
@@ -377,7 +485,7 @@ def tasks_of(name: str) -> list[dict[str, Any]]:
         found = [one for one in pool.map(partial(tried, of), candidates) if one is not None]
     distinct = {one.fault.of(of.modules[one.fault.module]): one for one in found}
     by_kind = defaultdict(list)
-    for one in distinct.values():
+    for one in filter(lambda one: one.holds, distinct.values()):
         by_kind[one.fault.kind].append(one)
     for some in by_kind.values():
         rng.shuffle(some)

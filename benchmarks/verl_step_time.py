@@ -1,7 +1,7 @@
 """What the world-model term costs on verl: the real worker's update, with the term and without, paired in one run.
 
-Beside it the bytes that our columns add to a batch, and the time that it takes to make them. Writes
-benchmarks/results/verl_step_time_<shape>.json.
+`paired.py` lists the objectives, and says when one is within noise of the plain one. Beside them the bytes that our columns add
+to a batch, and the time that the driver takes to make them. Writes benchmarks/results/verl_step_time_<shape>.json and .md.
 
     python benchmarks/verl_step_time.py                 # CPU, 3M parameters
     python benchmarks/verl_step_time.py --model runs/smollm2_135m --repeats 12   # CPU, SmolLM2-135M
@@ -9,46 +9,48 @@ benchmarks/results/verl_step_time_<shape>.json.
 """
 
 import argparse
-import json
 import os
 import platform
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import paired
+from paired import OBJECTIVES
 from stamps import stamp
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 if "cuda" not in sys.argv and "--device=cuda" not in sys.argv:
-    os.environ["VERL_USE_EXTERNAL_MODULES"] = "support.verl_cpu"  # read when verl is imported
+    os.environ["VERL_PLATFORM"] = "cpu"  # read when verl is imported
 
 import torch
 import transformers
 import verl
+from verl.utils import tensordict_utils as tu
 from verl.workers.engine_workers import TrainingWorker
 
 from support import on_verl
 from support.on_verl import Rollout
-from wm_plugin import EchoConfig
 from wm_plugin.objectives import Span
-from wm_plugin.objectives.weigh import weigh
+from wm_plugin.objectives.empty_batches import Tally
+from wm_plugin.objectives.run import Objectives, RunObjective, Weighed, column
 from wm_plugin.tokens.spans import Origin
-from wm_plugin.verl.names import COLUMNS
+from wm_plugin.verl.loss import world_model_loss
+from wm_plugin.verl.names import COUNTS, NUM_TOKENS, SILENT, TOOL_IDS, WEIGHTS
 from wm_plugin.verl.trainer import make_columns
 from wm_plugin.verl.worker import WorldModelTrainingWorker
 
 RESULTS = Path(__file__).parent / "results"
-ECHO = EchoConfig(0.5)
-ARMS = ("stock", "ours")
-BLOCK = 32  # tokens of a turn, and of a tool's result
+ARMS = ("stock", *OBJECTIVES)
+BLOCK = 32  # tokens of a turn, and of what the environment answers
 SHAPES: dict[str, dict[str, Any]] = {
     "cpu": {
-        "rows": 8,
-        "micro": 4,
+        "rows": 4,
+        "micro": 2,
         "prompt": 64,
         "response": 448,
         "mixed": "fp32",
@@ -89,7 +91,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 
 def make_rollouts(kind: str) -> list[Rollout]:
-    """Half of a response comes from tools, in blocks."""
+    """Half of a response comes from the environment, in blocks: a tool's results and a user's answers in turn."""
     shape = SHAPES[kind]
     generator = torch.Generator().manual_seed(1)
 
@@ -99,7 +101,8 @@ def make_rollouts(kind: str) -> list[Rollout]:
     length = shape["response"]
     mask = [int(token // BLOCK % 2 == 0) for token in range(length)]
     starts = range(BLOCK, length, 2 * BLOCK)
-    spans = [Span(start, min(start + BLOCK, length), "tool", "run_code", True) for start in starts]
+    sources = [("tool", "run_code"), ("user", None)]
+    spans = [Span(start, min(start + BLOCK, length), *sources[place % 2], True) for place, start in enumerate(starts)]
     return [
         Rollout(tokens(shape["prompt"]), tokens(length), mask, spans, row / shape["rows"] - 0.5)
         for row in range(shape["rows"])
@@ -109,7 +112,7 @@ def make_rollouts(kind: str) -> list[Rollout]:
 class Arm:
     def __init__(self, name: str, kind: str, folder: Path) -> None:
         self.cuda = kind == "cuda"
-        shape, ours = SHAPES[kind], name == "ours"
+        shape, ours = SHAPES[kind], name in OBJECTIVES
         mixed = {"param": shape["mixed"], "reduce": "fp32", "buffer": "fp32"}
         self.worker = on_verl.make_worker(
             folder,
@@ -118,41 +121,64 @@ class Arm:
             mixed=mixed,
             override_config={"attn_implementation": "sdpa"},
         )
+        self.objectives = Objectives.read(OBJECTIVES[name]) if ours else Objectives()
         loss = on_verl.policy_loss()
-        self.worker.set_loss_fn(on_verl.with_term(loss, ECHO) if ours else loss)
+        self.worker.set_loss_fn(on_verl.with_term(loss, self.objectives) if ours else loss)
+        self.rollouts = make_rollouts(kind)
+        self.rows = [on_verl.row_of(rollout) for rollout in self.rollouts]
+        self.origins = [[Origin(span) for span in rollout.spans] for rollout in self.rollouts]
+        self.running = [on_verl.running(one, ["run_code"], name=own) for own, one in self.objectives.items()]
         self.batch = on_verl.make_batch(
-            make_rollouts(kind),
-            ECHO if ours else None,
+            self.rollouts,
+            self.objectives,
             tools=["run_code"],
             dtype=torch.float32,
             micro_batch_size_per_gpu=shape["micro"],
         )
+        self.batch.update(self.columns())  # with what `select_rollout` says, which the fixture does not ask
+
+    def weighed(self, one: RunObjective) -> list[Weighed | None]:
+        scored = [([], float(row % 2)) for row in range(len(self.rows))]
+        return one.weigh(self.origins, [False] * len(self.rows), Tally(), rollouts=scored)
+
+    def columns(self) -> dict[str, torch.Tensor]:
+        """What the driver adds to a batch, from the spans."""
+        columns: dict[str, torch.Tensor] = {}
+        for one in self.running:
+            columns |= make_columns(one, self.weighed(one), self.rows)
+        return columns
 
     def step(self) -> float:
         """Seconds of one update: CPU seconds on a CPU, wall seconds on a GPU."""
         batch = self.batch.clone()
+        return self._seconds(lambda: self.worker.train_mini_batch(batch))
+
+    def term(self) -> float:
+        """Seconds of the columns and of the term's loss and gradient in the log-probabilities, of the batch at once."""
+        return self._seconds(self._term)
+
+    def _term(self) -> None:
+        columns = self.columns()
+        data = self.batch.clone()
+        data.update(columns)
+        tokens = data["input_ids"].values().numel()
+        logps = torch.rand(tokens, device=self.worker.device_name).neg().requires_grad_()
+        output = {"log_probs": torch.nested.nested_tensor_from_jagged(logps, data["input_ids"].offsets())}
+        counts = {column(NUM_TOKENS, name): 1000 for name in self.objectives}
+        tu.assign_non_tensor(data, **counts, **{SILENT: 0.0, "dp_size": 1})
+        base = lambda **_: (logps.sum() * 0, {})  # noqa: E731 - nothing of verl's
+        loss, _ = world_model_loss(output, data, base=base, objectives=self.objectives)
+        loss.backward()
+
+    def _seconds(self, function: Callable[[], Any]) -> float:
         if self.cuda:
             torch.cuda.synchronize()
         clock = time.perf_counter if self.cuda else time.process_time
         start = clock()
-        self.worker.train_mini_batch(batch)
+        function()
         if self.cuda:
             torch.cuda.synchronize()
         return clock() - start
-
-
-def peak_memory(name: str, kind: str, folder: Path) -> float:
-    """MiB at the peak of three updates. On a CPU the process's resident set, so each arm has a process of its own."""
-    arm = Arm(name, kind, folder)
-    if arm.cuda:
-        torch.cuda.reset_peak_memory_stats()
-    for _ in range(3):
-        arm.step()
-    if arm.cuda:
-        return torch.cuda.max_memory_allocated() / 2**20
-    # not getrusage: its peak is inherited from the process that started this one
-    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    return int(status["VmHWM"].split()[0]) / 1024
 
 
 def column_bytes(arm: Arm) -> dict[str, float]:
@@ -160,21 +186,9 @@ def column_bytes(arm: Arm) -> dict[str, float]:
     values = {name: tensor for name, tensor in arm.batch.items() if isinstance(tensor, torch.Tensor) and name != "row"}
     sizes = {name: (t.values() if t.is_nested else t).nbytes for name, t in values.items()}
     tokens = values["responses"].values().numel()
-    ours = sum(size for name, size in sizes.items() if name in COLUMNS)
+    own = {column(one, name) for one in (WEIGHTS, TOOL_IDS, COUNTS) for name in arm.objectives}
+    ours = sum(size for name, size in sizes.items() if name in own)
     return {"ours": ours / tokens, "stock": (sum(sizes.values()) - ours) / tokens}
-
-
-def seconds_of_columns(kind: str) -> float:
-    """CPU seconds to weigh the spans of a batch and to make its columns, which the driver does."""
-    rollouts = make_rollouts(kind)
-    rows = [on_verl.row_of(rollout) for rollout in rollouts]
-    origins = [[Origin(span) for span in rollout.spans] for rollout in rollouts]
-    seconds = []
-    for _ in range(50):
-        start = time.process_time()
-        make_columns(on_verl.running(ECHO, ["run_code"]), [weigh(row, ECHO) for row in origins], rows)
-        seconds.append(time.process_time() - start)
-    return statistics.median(seconds)
 
 
 def main() -> None:
@@ -192,7 +206,10 @@ def main() -> None:
         if not options.model:
             on_verl.save_model(folder, torch.float32, **SHAPES[kind]["model"])
         if options.memory_of:
-            print(peak_memory(options.memory_of, kind, folder))
+            arm = Arm(options.memory_of, kind, folder)
+            for _ in range(3):
+                arm.step()
+            print(torch.cuda.max_memory_allocated() / 2**20 if arm.cuda else paired.resident())
         else:
             measure(kind, options.repeats, folder)
 
@@ -201,57 +218,34 @@ def measure(kind: str, repeats: int, folder: Path) -> None:
     arms = {name: Arm(name, kind, folder) for name in ARMS}
     for arm in arms.values():
         arm.step()
-    seconds: dict[str, list[float]] = {name: [] for name in ARMS}
-    for repeat in range(repeats):  # in turn, and in changing order, so that whatever else runs hits all alike
-        for name in ARMS if repeat % 2 else reversed(ARMS):
-            seconds[name].append(arms[name].step())
+    *_, seconds = paired.take_turns({name: arm.step for name, arm in arms.items()}, repeats)
+    ours = {name: arm for name, arm in arms.items() if name in OBJECTIVES}
+    *_, _ = paired.take_turns({name: arm.term for name, arm in ours.items()}, 5)
+    *_, term = paired.take_turns({name: arm.term for name, arm in ours.items()}, 100)
     memory = {}
-    for name in ARMS:
+    for name in [name for name in paired.MEMORY if name in arms]:  # each in a process of its own
         which = ["--model", str(folder)] if kind == "pretrained" else ["--device", kind]
         command = [sys.executable, __file__, *which, "--memory-of", name]
         done = subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ)
         memory[name] = float(done.stdout.split()[-1])
-    rows = []
-    for name in ARMS:
-        ratios = sorted(mine / stock for mine, stock in zip(seconds[name], seconds["stock"], strict=True))
-        rows.append(
-            {
-                "arm": name,
-                "seconds_median": statistics.median(seconds[name]),
-                "ratio_median": statistics.median(ratios),
-                "ratio_quartiles": [ratios[len(ratios) // 4], ratios[3 * len(ratios) // 4]],
-                "ratio_of_minima": min(seconds[name]) / min(seconds["stock"]),
-                "peak_mib": memory[name],
-                "memory_ratio": memory[name] / memory["stock"],
-            }
-        )
     shape = SHAPES[kind]
     result = {
-        "question": "one update (train_mini_batch, FSDP2, one rank) of a mini-batch of two micro-batches, against stock verl, "
-        "paired in one run",
-        "device": torch.cuda.get_device_name() if kind == "cuda" else f"CPU ({platform.machine()})",
+        "question": "one update (train_mini_batch, FSDP2, one rank) of a mini-batch of two micro-batches, against stock verl and "
+        "against the plain term",
+        "rule": paired.RULE,
+        "device": torch.cuda.get_device_name() if kind == "cuda" else f"CPU ({platform.machine()}), one thread",
         "versions": {"torch": torch.__version__, "verl": verl.__version__, "transformers": transformers.__version__},
         "parameters": sum(p.numel() for p in arms["stock"].worker.engine.module.parameters()),
         "tokens": shape["rows"] * (shape["prompt"] + shape["response"]),
         "precision": shape["mixed"],
         "repeats": repeats,
-        "arms": rows,
-        "bytes_per_response_token": column_bytes(arms["ours"]),
-        "seconds_of_columns": seconds_of_columns(kind),
+        "arms": paired.rows(seconds, memory, term),
+        "bytes_per_response_token": {"stock": column_bytes(arms["stock"])["stock"]}
+        | {name: column_bytes(arm)["ours"] for name, arm in ours.items()},
     }
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"verl_step_time_{kind}.json").write_text(json.dumps(result, indent=2) + "\n")
+    paired.write(RESULTS / f"verl_step_time_{kind}.json", "What the term costs on verl", result)
     stamp(RESULTS / f"verl_step_time_{kind}.json", {"repeats": repeats, "shape": shape})
-    print(f"{'arm':16s} {'median s':>9s} {'ratio':>7s} {'quartiles':>15s} {'of minima':>9s} {'MiB':>7s} {'ratio':>6s}")
-    for row in rows:
-        low, high = row["ratio_quartiles"]
-        print(
-            f"{row['arm']:16s} {row['seconds_median']:9.4f} {row['ratio_median']:7.3f} {low:7.3f}-{high:.3f}   "
-            f"{row['ratio_of_minima']:9.3f} {row['peak_mib']:7.0f} {row['memory_ratio']:6.3f}"
-        )
-    sizes = result["bytes_per_response_token"]
-    print(f"bytes a response token: {sizes['ours']:.2f} ours, {sizes['stock']:.2f} verl's")
-    print(f"columns of the batch: {1e3 * result['seconds_of_columns']:.2f} ms")
+    print(f"bytes a response token: {result['bytes_per_response_token']}")
 
 
 if __name__ == "__main__":

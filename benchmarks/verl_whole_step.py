@@ -26,6 +26,9 @@ import transformers
 import verl
 
 from stamps import stamp
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from support.script_on_verl import variables
 from wm_plugin.verl.data import verl_rows, write
 from wm_plugin.worlds.sql import dataset_rows
 
@@ -91,19 +94,18 @@ def run(coeff: str, options: argparse.Namespace) -> list[dict[str, float]]:
             *(f"trainer.total_training_steps={options.steps}", "trainer.save_freq=-1", "trainer.logger=[file]"),
             f"trainer.default_local_dir={folder}/checkpoints",
         ]
-        variables = {
+        environment = {
             **os.environ,
-            "PYTHONPATH": str(ROOT / "tests"),
+            **variables(script),
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-            "VERL_USE_EXTERNAL_MODULES": "wm_plugin.verl,support.verl_cpu",
+            "VERL_PLATFORM": "cpu",
             "VERL_FILE_LOGGER_PATH": str(metrics),
-            "VERL_CPU_SCRIPT": str(script),
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_worker_niceness": "0",  # Ray's own is 15, with which anything else on the machine comes first
             "MALLOC_MMAP_MAX_": "0",  # as the recipe
             "MALLOC_TRIM_THRESHOLD_": "100000000000",
         }
-        done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True)
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
         if done.returncode:
             raise SystemExit(f"main_ppo failed:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
         return [json.loads(line)["data"] for line in metrics.read_text().splitlines()][1:]

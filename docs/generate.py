@@ -1,4 +1,4 @@
-"""Write what follows from the options: docs/reference.md and verl's Hydra groups. In verl's environment: make generate."""
+"""Write docs/reference.md and verl's Hydra groups, which follow from the options, and docs/compatibility.md: make generate."""
 
 import inspect
 import json
@@ -9,6 +9,7 @@ from typing import Any
 from pydantic_core import PydanticUndefined
 
 from wm_plugin.client.server import ServerOptions
+from wm_plugin.hosting import tried
 from wm_plugin.objectives import EchoConfig, GuardConfig
 from wm_plugin.objectives.echo import PRESET_FIELDS
 from wm_plugin.options import Options
@@ -103,6 +104,7 @@ def _cell(text: str) -> str:
 def generated() -> dict[Path, str]:
     """The text of each file that is made."""
     return {
+        ROOT / "docs" / "compatibility.md": tried.page(),
         ROOT / "docs" / "reference.md": reference(),
         ROOT / "recipes" / "verl" / "wm" / "echo.yaml": echo_group(),
     }

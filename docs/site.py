@@ -12,6 +12,7 @@ PAGES = (
     "README.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
+    "SECURITY.md",
     "docs/*.md",
     "recipes/README.md",
     "patches/README.md",

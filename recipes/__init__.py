@@ -1,4 +1,4 @@
-"""The recipes, by the lines at the heads of their YAML files. `python -m wm_plugin.recipes` prints README.md, their table."""
+"""The recipes, by the lines at the heads of their YAML files."""
 
 import re
 from pathlib import Path
@@ -11,9 +11,8 @@ _START = """# Recipes
 
 `recipes/HOST/run.sh NAME` makes what a recipe needs and trains it. `wm lab pipeline NAME` runs one of several steps
 ([pipelines](../docs/evaluation.md#pipelines)). Any other argument goes to the trainer and overrides the YAML;
-[launch.sh](launch.sh) lists those that both hosts share. Recipes for several GPUs generate with vLLM. Tiny recipes of verl
-run from a checkout.
-`python -m wm_plugin.recipes` makes this page from the recipes' files.
+[launch.sh](launch.sh) lists those that both hosts share. Without a checkout, write `python -m wm_plugin.recipes HOST NAME`.
+Recipes for several GPUs generate with vLLM.
 
 | recipe | system | host | algorithm | needs | run here |
 |---|---|---|---|---|---|"""

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from support.commands import PAGES, ROOT, SCRIPT, commands, for_trl, for_verl, in_text, verbs
+from support.commands import INSTALLED, PAGES, ROOT, SCRIPT, commands, for_trl, for_verl, in_text, verbs
 from support.scripts import listed
 from wm_plugin.cli.main import VERBS, parse
 from wm_plugin.lab.pipelines.shipped import shipped
@@ -55,11 +55,14 @@ def test_every_command_is_looked_at(page):
             if word.startswith(("recipes/", "benchmarks/")):
                 assert (ROOT / word).is_file(), word
         module = words[words.index("-m") + 1] if "-m" in words else None
-        if module is not None and module.startswith("wm_plugin."):
+        if words[: len(INSTALLED)] == INSTALLED:
+            assert words[4] in listed(words[3]), words
+        elif module is not None and module.startswith("wm_plugin."):
             assert (ROOT / module.replace(".", "/")).with_suffix(".py").is_file(), module
         known = (
             words[0] in ("wm", *OTHERS)
             or SCRIPT.fullmatch(words[0])
+            or module == INSTALLED[-1]
             or words[0].startswith("data.")  # further overrides
             or module in (*OF_HOSTS, *OTHER_MODULES, "wm_plugin.verl.data")
             or (words[0] == "python" and words[1].startswith("benchmarks/"))

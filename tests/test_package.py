@@ -1,12 +1,17 @@
 """The house: what ships, what the core imports, and that nothing is registered twice."""
 
+import email
 import os
+import shutil
 import subprocess
 import sys
+import tomllib
+import zipfile
 from distutils.core import run_setup
 from pathlib import Path
 
 import pytest
+import yaml
 
 import wm_plugin
 from support.rooms import CORE
@@ -152,18 +157,49 @@ def test_missing_extra_is_both_kinds_of_error():
     assert str(error) == f"the report needs jinja2: {install('report')}"
 
 
-@pytest.mark.slow
-def test_the_wheel_alone_in_a_clean_environment(tmp_path):
-    """`pip install .` gives a core that imports without TRL, verl or Ray, and recipes inside the package."""
-    python = tmp_path / "venv" / "bin" / "python"
-    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
-    source = tmp_path / "source"
-    ignore = ["--exclude=.git", "--exclude=.venv*", "--exclude=build"]
-    source.mkdir()
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory):
+    """The sdist, and the wheel that is built from it."""
+    source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("dist")
+    ignore = ["--exclude=.git", "--exclude=.venv*", "--exclude=build", "--exclude=runs", "--exclude=*.egg-info"]
     archive = subprocess.run(["tar", "-C", ROOT, *ignore, "-c", "."], check=True, capture_output=True).stdout
     subprocess.run(["tar", "-C", source, "-x"], input=archive, check=True)
-    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", ROOT / "constraints/cpu.txt"]
-    subprocess.run([*pip, source], check=True)
+    subprocess.run([sys.executable, "-m", "build", "--outdir", out, source], check=True, capture_output=True)
+    return out
+
+
+PIP = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", str(ROOT / "constraints/cpu.txt")]
+
+
+def environment(folder, python):
+    subprocess.run([python, "-m", "venv", folder], check=True)
+    return folder / "bin" / "python"
+
+
+@pytest.mark.slow
+def test_the_distributions_say_what_they_are_and_carry_no_more(dist):
+    (wheel,), (sdist,) = dist.glob("*.whl"), dist.glob("*.tar.gz")
+    assert (wheel.name, sdist.name) == ("wm_plugin-0.1.0-py3-none-any.whl", "wm_plugin-0.1.0.tar.gz")
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        (path,) = [name for name in names if name.endswith(".dist-info/METADATA")]
+        metadata = email.message_from_bytes(archive.read(path))
+    assert {name.partition("/")[0] for name in names} == {"wm_plugin", path.partition("/")[0]}
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+    assert (metadata["Version"], metadata["License-Expression"]) == ("0.1.0", "Apache-2.0")
+    assert (metadata["Requires-Python"], metadata["Description-Content-Type"]) == (">=3.11", "text/markdown")
+    assert metadata.get_payload().startswith("# wm-plugin\n")
+    said = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert (said["version"], said["license"]) == (metadata["Version"], metadata["License-Expression"])
+    assert f"## {metadata['Version']}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+@pytest.mark.slow
+def test_the_wheel_alone_in_a_clean_environment(dist, tmp_path):
+    """It gives a core that imports without TRL, verl or Ray, and recipes inside the package."""
+    (wheel,) = dist.glob("*.whl")
+    python = environment(tmp_path / "venv", sys.executable)
+    subprocess.run([python, *PIP, wheel], check=True)
     names = [name for folder in CORE for name in modules(folder)]
     code = f"import importlib, importlib.util\nfor name in {names!r}: importlib.import_module(name)\n"
     code += f"assert not any(importlib.util.find_spec(host) for host in {HOSTS!r})\n"
@@ -182,3 +218,38 @@ def test_the_wheel_alone_in_a_clean_environment(tmp_path):
     assert done.stdout == "ok\n", done.stderr
     version = subprocess.run([python.parent / "wm", "--version"], capture_output=True, text=True, cwd=tmp_path)
     assert version.returncode == 0
+
+
+def interpreter(minor):
+    """A Python 3.`minor` of this machine; None if there is none."""
+    found = [shutil.which(f"python3.{minor}"), *Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/python")]
+    for python in filter(None, found):
+        if (
+            subprocess.run([python, "--version"], capture_output=True).returncode == 0
+        ):  # one of pyenv's may only say where it is
+            return python
+    return None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("minor", [11, 12, 13])
+def test_other_pythons_take_the_wheel(dist, minor, tmp_path):
+    """All but what needs torch, which is gigabytes where its index has no build for CPUs; CI installs it."""
+    if (python := interpreter(minor)) is None:
+        pytest.skip(f"python3.{minor} is not installed")
+    (wheel,) = dist.glob("*.whl")
+    python = environment(tmp_path / "venv", python)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    needs = [text for text in project["dependencies"] if not text.startswith("torch")]
+    subprocess.run([python, *PIP, *needs], check=True)
+    subprocess.run([python, *PIP, "--no-deps", wheel], check=True)
+    package = next((tmp_path / "venv").glob("lib/*/site-packages/wm_plugin"))
+    done = subprocess.run([python, "-W", "error", "-m", "compileall", "-q", package], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    for words, said in (
+        (["--version"], f"{project['version']}"),
+        (["env", "list"], "sokoban"),
+        (["doctor"], "pip install"),
+    ):
+        wm = subprocess.run([python.parent / "wm", *words], capture_output=True, text=True, cwd=tmp_path)
+        assert said in wm.stdout, wm.stderr

@@ -5,11 +5,14 @@ import os
 import re
 import shutil
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import yaml
 
 from recipes import page, read
+from recipes.__main__ import main
 from support.scripts import DATA, RECIPES, calls_of, listed
 from wm_plugin.hosting import config_file
 
@@ -252,6 +255,30 @@ def test_several_processes_and_machines(tmp_path):
     assert "--nproc_per_node=2" in last
 
 
+def test_the_installed_package_starts_them(monkeypatch, capsys):
+    called = []
+    monkeypatch.setattr("os.execvp", lambda program, words: called.append([program, *words]))
+    monkeypatch.setenv("PATH", "/usr/bin")
+    main(["verl", "echo_grpo_tiny", "wm.coeff=0"])
+    assert called == [["bash", "bash", str(RECIPES / "verl" / "run.sh"), "echo_grpo_tiny", "wm.coeff=0"]]
+    assert os.environ["PATH"] == f"{Path(sys.executable).parent}{os.pathsep}/usr/bin"  # its `python` is this one
+    main([])
+    assert capsys.readouterr().out == page()
+    with pytest.raises(SystemExit, match="2"):
+        main(["echo_grpo_tiny"])
+    assert capsys.readouterr().err == "wm_plugin.recipes: the first word is trl or verl, not 'echo_grpo_tiny'\n"
+
+
+def test_a_tiny_recipe_of_verl_chooses_the_cpu_and_no_other_does():
+    said = (RECIPES / "verl" / "run.sh").read_text()
+    assert said.count("VERL_PLATFORM") == 2
+    assert '[ -z "$tiny" ] || export VERL_PLATFORM=${VERL_PLATFORM:-cpu}\n' in said
+    for one in listed("verl").values():
+        text = one.config.read_text()
+        if "sft" not in text.partition("defaults: [")[2].partition("]")[0]:
+            assert ("cpu], tiny_cpu" in text) == (one.run_here == "yes"), one.name
+
+
 def launched(folder, *words, **variables):
     command = [str(folder / "run.sh"), *words]
     return subprocess.run(command, cwd=folder, env={**os.environ, **variables}, capture_output=True, text=True)
@@ -267,9 +294,6 @@ def test_mistakes_are_one_line(tmp_path):
         done = launched(tmp_path / "recipes" / "trl", *words)
         assert (done.returncode, done.stderr.count("\n")) == (2, 1)
         assert said in done.stderr
-    done = launched(tmp_path / "recipes" / "verl", "echo_grpo_tiny")
-    missing = f"echo_grpo_tiny runs from a checkout only: there is no {tmp_path}/tests/support/verl_cpu"
-    assert (done.returncode, done.stderr) == (2, f"recipes/verl/run.sh: {missing}\n")
     done = launched(tmp_path / "recipes" / "trl", "wm_sft_word2world", TRAJECTORIES="")
     assert "TRAJECTORIES: a file of rollouts" in done.stderr
 

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # run.sh RECIPE [SETTING...]: make what a recipe needs, and train it on verl. ../README.md lists the recipes, ../launch.sh the flags that
-# both hosts share; others are Hydra's overrides. PROCESSES is for tiny SFT (1). Tiny recipes run from a checkout: verl's support of
-# CPUs is among the tests.
+# both hosts share; others are Hydra's overrides. PROCESSES is for tiny SFT (1).
 set -euo pipefail
 host=verl
 actor=actor_rollout_ref.actor rollout=actor_rollout_ref.rollout
@@ -31,11 +30,7 @@ rwml='data.train_batch_size=32 data.max_length=8192 data.max_token_len_per_gpu=1
 agentworld='data.max_length=16384 data.max_token_len_per_gpu=32768 optim.clip_grad=1.0'
 clone='--batch 4 --steps 20 data.max_length=1024 data.micro_batch_size_per_gpu=2 optim.lr=1.0e-4 optim.lr_warmup_steps=3'
 source "$(dirname "${BASH_SOURCE[0]}")/../launch.sh"
-if [ -n "$tiny" ]; then
-  tests=${recipes%/*}/tests
-  [ -d "$tests/support/verl_cpu" ] || fail "$name runs from a checkout only: there is no $tests/support/verl_cpu"
-  export PYTHONPATH="$tests${PYTHONPATH:+:$PYTHONPATH}" VERL_USE_EXTERNAL_MODULES=wm_plugin.verl,support.verl_cpu
-fi
+[ -z "$tiny" ] || export VERL_PLATFORM=${VERL_PLATFORM:-cpu}
 needs
 
 settings=("trainer.default_local_dir=$out" "trainer.experiment_name=$name")

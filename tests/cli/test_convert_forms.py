@@ -49,6 +49,16 @@ def test_forms_by_the_command_also_in_several_processes(wm, source, tmp_path):
     assert (tmp_path / "back.jsonl").read_bytes() == (tmp_path / "own.jsonl").read_bytes()
 
 
+def test_the_first_reason_where_nothing_is_read(wm, tmp_path):
+    source, out = tmp_path / "run.json", tmp_path / "out.jsonl"
+    steps = [{"source": "user", "message": "hi"}, {"source": "robot", "message": "x" * 70_000}]
+    source.write_text(json.dumps({"schema_version": "ATIF-v1.4", "steps": steps}))
+    reason = "nothing was read; run.json, row 0: step 2 is no step of a system, a user or an agent"
+    for workers in (1, 2):
+        result = wm.json("data", "convert", source, "--out", out, "--workers", workers, code=1)
+        assert result["notes"] == [f"{reason}; --format names the format, if the guess was wrong"]
+
+
 def test_messages_in_parquet_and_forms_that_are_refused(wm, tmp_path):
     source, out = tmp_path / "chat.jsonl", tmp_path / "out.parquet"
     source.write_text(json.dumps({**ROW, "messages": [*CHAT, {"role": "assistant", "content": "\ud800"}]}) + "\n")

@@ -10,6 +10,7 @@ from wm_plugin.data.schema import Action, Call, Context, Observation, Trajectory
 from wm_plugin.data.write import write as write_trajectories
 from wm_plugin.errors import install
 from wm_plugin.lab.tiny.policy import make_tokenizer
+from wm_plugin.objectives.echo import PRESETS
 
 pytestmark = pytest.mark.host
 
@@ -383,5 +384,11 @@ def test_coefficients_that_pull_equally_hard(wm, write, tokenizer):
     expected = {"blog": 0.2, "paper": 0.4, "prime-rl": 0.2, "verl-recipe": 0.4}
     expected |= {"rllm": 0.4 * (board + 1) / board, "openenv": 0.2 * (board + 1) / board}
     assert {row["preset"]: row["as strong"] for row in result["presets"]} == pytest.approx(expected)
+    for name, fields in PRESETS.items():  # each pulls as hard as itself with its own coefficient
+        result = wm.json("lab", "coefficient", path, "--tokenizer", tokenizer, "--from", name)
+        own = next(row for row in result["presets"] if row["preset"] == name)
+        assert own["as strong"] == pytest.approx(fields["coeff"])
+        other = next(row for row in result["presets"] if row["preset"] == "blog")
+        assert other["as strong"] == pytest.approx(fields["coeff"] * expected["blog"] / expected[name])
     assert "blog" in wm.text("lab", "coefficient", path, "--tokenizer", tokenizer, "--from", "paper")
     assert "--tokenizer PATH is missing" in wm.error("lab", "coefficient", path, "--from", "paper")

@@ -207,6 +207,18 @@ def test_items_without_a_record(layout, tmp_path):
     assert trajectory.context.initial_state == "hi"
 
 
+def test_histories_that_the_next_one_continues_are_read_once(read):
+    asked = {"type": "message", "role": "user", "content": "hi"}
+    histories = [[asked, *ITEMS[:count]] for count in (3, 4, len(ITEMS))] + [[asked, *ITEMS[1:3]]]
+    expected = EXPECTED["responses"][0]
+    rollout = {"responses_create_params": {"input": []}, "response": {"output": histories}, "reward": 1.0}
+    for said in (rollout, {"object": "response", "output": histories}):
+        whole, rewritten = read(said)
+        assert shown(whole) == expected
+        assert (whole.reward, rewritten.reward) == (said.get("reward"),) * 2
+        assert [turn[2] for turn in shown(rewritten)] == [LS]
+
+
 def test_a_broken_line_among_items_is_rejected_alone(tmp_path):
     path = tmp_path / "x.jsonl"
     path.write_text("\n".join([*map(json.dumps, ITEMS[:3]), "{", *map(json.dumps, ITEMS[3:])]))
@@ -396,7 +408,7 @@ def test_actions_without_the_models_words_and_without_their_source(read):
 def test_bare_messages_need_the_formats_name(tmp_path):
     path = tmp_path / "task.traj.json"
     path.write_text(json.dumps(MINI["messages"][:4]))
-    with pytest.raises(UserError, match="of no known format"):
+    with pytest.raises(UserError, match=r"a bare list of messages; .* write --format minisweagent"):
         list(read_rows(path))
     (trajectory,) = read_rows(path, "minisweagent")
     assert shown(trajectory) == EXPECTED["minisweagent"][0][:1]

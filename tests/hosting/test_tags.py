@@ -1,6 +1,7 @@
 """WMAct's text protocol: what is read of an answer, and the environment that asks for it."""
 
 import inspect
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -8,8 +9,9 @@ from hypothesis import strategies as st
 
 from support.examples import examples
 from support.timing import repeated, too_slow
+from wm_plugin.data.schema import Action, Call
 from wm_plugin.errors import UserError
-from wm_plugin.hosting.tags import actions_of, begins_to_think, in_tags, takes_tags
+from wm_plugin.hosting.tags import Tagged, actions_of, begins_to_think, in_tags, takes_tags
 from wm_plugin.hosting.world import missing_columns, tool_methods, tool_names
 from wm_plugin.worlds import grid, maze, sql
 from wm_plugin.worlds.wrappers.rewarded import rewarded
@@ -141,6 +143,24 @@ def test_one_action_a_turn_is_asked_for_as_such():
     first = in_tags(grid.GridEnvironment)().reset("AG..\n....\n....\n....")
     assert "<action>your action</action>" in first
     assert ";" not in first
+
+
+def test_the_worlds_below_hear_calls_of_the_worlds_own_tool_and_no_text_of_tags():
+    heard = []
+    below = SimpleNamespace(instance=None, turn=lambda action, results: heard.append((action, results)))
+    world = Tagged(below, None, maze.MazeEnvironment)
+    world.turn(Action(text="<action>R</action>", calls=(Call(name="act", arguments={"actions": "R"}),)), ["a"])
+    world.turn(Action(text="I give up."), [])
+    world.turn(Action(calls=(Call(name="act", arguments={}), Call(name="act", arguments="R"))), ["b", "c"])
+    (name,) = tool_names(maze.MazeEnvironment)
+    (parameter,) = list(inspect.signature(maze.MazeEnvironment.move).parameters)[1:]
+    assert [
+        (action.text, [(one.name, one.arguments) for one in action.calls], results) for action, results in heard
+    ] == [
+        ("", [(name, {parameter: "R"})], ["a"]),
+        ("I give up.", [], []),
+        ("", [(name, {parameter: ""}), (name, {parameter: "R"})], ["b", "c"]),
+    ]
 
 
 class Slow(maze.MazeEnvironment):

@@ -23,6 +23,11 @@ def test_constant_is_the_very_number():
     assert EchoConfig(0.1).coeff_at(0) == EchoConfig(0.1).coeff_at(10**6) == 0.1
 
 
+def test_it_begins_at_the_very_number():
+    """Of which end + (start - end) is short by a rounding: 0.7 + (0.1 - 0.7)."""
+    assert EchoConfig(0.1, schedule="linear", schedule_steps=9, end_coeff=0.7).coeff_at(0) == 0.1
+
+
 @given(st.sampled_from(sorted(SCHEDULES)), st.floats(0, 5), st.floats(0, 5), st.integers(1, 50), st.integers(0, 200))
 def test_stays_between_its_ends(schedule, start, end, steps, step):
     ending = {} if schedule == "constant" else {"schedule_steps": steps, "end_coeff": end}

@@ -284,7 +284,7 @@ def test_a_damaged_file_of_schemas_is_one_line(tmp_path):
 @pytest.mark.parametrize(
     ("tools", "line"),
     [
-        ("gird", "--tools: environment: there is no 'gird'; did you mean 'grid'?; or write package.module:function"),
+        ("gird", "--tools: there is no 'gird'; did you mean 'grid'?; or write package.module:function"),
         ("support.on_trl:ToolEnviroment", "support.on_trl has no 'ToolEnviroment'; did you mean 'ToolEnvironment'?"),
         ("support.on_trl:ToolEnvironment.run", "has no 'run'"),
         ("no_such_module:f", "--tools: there is no module 'no_such_module'"),

@@ -8,7 +8,6 @@ import pytest
 with pytest.MonkeyPatch.context() as patch, contextlib.suppress(ImportError):
     patch.setenv("VERL_PLATFORM", "cpu")
     patch.setenv("VERL_ENGINE_DEVICE", "cuda")
-    from support import verl_cpu  # noqa: F401, I001  # before verl
     from verl.plugin.platform import get_platform
 
     get_platform()

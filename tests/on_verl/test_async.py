@@ -267,7 +267,7 @@ def test_separate_async_trains_on_what_plain_transformers_makes_of_it(tmp_path):
         f"{rollout}.nnodes=1",
         f"{rollout}.n_gpus_per_node=1",
         f"{rollout}.checkpoint_engine.backend=gloo_cpu",
-        f"{rollout}.checkpoint_engine.custom_backend_module=support.verl_cpu.checkpoint",
+        f"{rollout}.checkpoint_engine.custom_backend_module=support.gloo_on_verl",
         "ray_kwargs.ray_init.num_gpus=2",
     )
     assert run.series("training/global_step") == [1, 2, 3]

@@ -1,8 +1,11 @@
-"""The CPU support for verl's tests: what is sampled, when a turn ends, and what a script says."""
+"""verl on a CPU: what is sampled, when a turn ends, and what a test's script says."""
 
 import asyncio
 import json
+import os
 import random
+import subprocess
+import sys
 from collections import Counter
 
 import pytest
@@ -10,11 +13,14 @@ import pytest
 pytest.importorskip("verl")
 
 import torch
+import verl.utils.config
+from omegaconf import OmegaConf
 from verl.experimental.agent_loop.tool_parser import ToolParser
 
-from support.verl_cpu.generation import Generator
-from support.verl_cpu.script import ENVIRONMENT_VARIABLE, Script
+from support.script_on_verl import Script
+from support.verl_recipes import stock
 from wm_plugin.lab.tiny.policy import make_model, make_tokenizer
+from wm_plugin.verl.cpu.generation import Generator
 
 GREEDY = {"temperature": 0.0, "logprobs": True}
 
@@ -82,13 +88,11 @@ def test_the_seed_and_not_the_order_of_arrival_decides(policy):
     assert len(outcomes(prompts)) > 2  # the twenty of one prompt are not one
 
 
-def test_a_script_says_its_turns_in_order_and_then_the_last_one(policy, tmp_path, monkeypatch):
+def test_a_script_says_its_turns_in_order_and_then_the_last_one(policy, tmp_path):
     path, tokenizer, model = policy
     file = tmp_path / "script.json"
     file.write_text(json.dumps(["look<|im_end|>", "go<|im_end|>", "end<|im_end|>"]))
-    assert Script.from_environment(str(path)) is None
-    monkeypatch.setenv(ENVIRONMENT_VARIABLE, str(file))
-    script = Script.from_environment(str(path))
+    script = Script(file, str(path))
     said, prompts = [], tokenizer(["first", "second"]).input_ids
     for _ in range(4):
         turns = [script.next_turn(prompt) for prompt in prompts]
@@ -98,7 +102,7 @@ def test_a_script_says_its_turns_in_order_and_then_the_last_one(policy, tmp_path
         [f"{text}<|im_end|>"] * 2 for text in ("look", "go", "end", "end")
     ]
     file.write_text(json.dumps({"first": ["look<|im_end|>"], "second": ["go<|im_end|>"]}))  # turns for each prompt
-    turns = map(Script.from_environment(str(path)).next_turn, tokenizer(["the second", "the first"]).input_ids)
+    turns = map(Script(file, str(path)).next_turn, tokenizer(["the second", "the first"]).input_ids)
     assert [tokenizer.decode(turn) for turn in turns] == ["go<|im_end|>", "look<|im_end|>"]
     [prompt] = tokenizer(["first"]).input_ids
     [request] = generate(generator(policy), [prompt], {"temperature": 1.0}, forced=said[0][0])
@@ -119,3 +123,39 @@ def test_one_character_is_a_call(policy):
     assert parsed("x") == ("x", [])
     assert parsed("UD") == ("UD", [])
     assert parsed("") == ("", [])
+
+
+def test_the_group_makes_any_config_one_for_a_cpu_and_leaves_the_rest():
+    ours, theirs = stock(groups="[echo,cpu]"), stock()
+    assert ours.actor_rollout_ref.rollout.name == "hf_cpu"
+    assert ours.ray_kwargs.ray_init.num_gpus == ours.trainer.n_gpus_per_node == 1
+    for part in (ours.actor_rollout_ref.actor, ours.critic):
+        assert part.strategy == "fsdp2"
+    for part in ("algorithm", "data.train_batch_size", "actor_rollout_ref.actor.optim", "trainer.v1", "wm"):
+        assert OmegaConf.select(ours, part) == OmegaConf.select(theirs, part)
+    assert stock(groups="cpu").get("wm") is None  # stock verl on a CPU
+
+
+def test_the_group_without_the_variable_is_stopped_in_one_line(monkeypatch, capsys):
+    monkeypatch.delenv("VERL_PLATFORM", raising=False)
+    with pytest.raises(SystemExit, match="2"):
+        verl.utils.config.validate_config(stock(groups="cpu"), False, False)
+    said = "the group wm: cpu needs a variable of the environment; write VERL_PLATFORM=cpu before the command"
+    assert capsys.readouterr().err == f"wm: {said}\n"
+
+
+@pytest.mark.parametrize("params", [{"top_p": 0.9}, {"top_k": 5}, {"repetition_penalty": 1.1}, {"stop": ["x"]}])
+def test_sampling_that_the_rollout_does_not_know_is_refused(policy, params):
+    with pytest.raises(ValueError, match="the CPU rollout"):
+        generator(policy).request([1], {"temperature": 1.0, **params}, max_tokens=2)
+
+
+@pytest.mark.slow  # imports verl twice
+@pytest.mark.parametrize(("platform", "known"), [("cpu", True), ("", False)])
+def test_the_pieces_wait_for_the_variable(platform, known):
+    code = "import sys, verl; from verl.plugin.platform import PlatformRegistry\n"
+    code += f"assert (PlatformRegistry.get('cpu') is not None) == ('wm_plugin.verl.cpu' in sys.modules) == {known}"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "VERL_PLATFORM": platform}, capture_output=True
+    )
+    assert done.returncode == 0, done.stderr.decode()[-500:]

@@ -68,7 +68,7 @@ def stock(*overrides, groups="echo"):
     return composed_stock("wm.coeff=0.05", f"{MODEL}.path=Qwen/Qwen3-4B", *overrides, groups=groups)
 
 
-@pytest.mark.parametrize("hook", support.HOOKS, ids=str)
+@pytest.mark.parametrize("hook", [*support.HOOKS, *support.CPU_HOOKS], ids=str)
 def test_a_hook_is_where_we_need_it(hook, monkeypatch):
     monkeypatch.setattr(support, "HOOKS", (hook,))
     assert support.missing_hooks() == []

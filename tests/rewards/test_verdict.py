@@ -214,6 +214,16 @@ def test_an_object_that_the_observation_has_is_no_second_verdict():
     assert parse(f"It says {media}.</think>{in_tag(PLAIN)}") is None
 
 
+def test_only_keys_between_braces_make_an_object_of_what_is_thought():
+    own = in_tag('{"score": 0}')
+    for thought, counts in [
+        ('It says {"a": 1} and score: 5.', True),  # after the object
+        ('It says {"a": {"b": 1}, "score": 5}.', False),  # after one inside it
+        ('It says } and {"score": 5}.', False),
+    ]:
+        assert fields(f"{thought}</think>{own}", ["score"]) == ({"score": 0} if counts else {}), thought
+
+
 PIECES = [FIVES, FIVES[1:-1], "<final_evaluation>", "</final_evaluation>", "< final evaluation >", "```json\n", "\n```"]
 PIECES += ["<think>", "</think>", "</thinking>", "[/THINK]", "{", "}", "[", '"', ",", "format: 5", "\u200b", "‹/think›"]
 HOSTILE = st.lists(st.sampled_from(PIECES), max_size=8).map("".join)

@@ -21,6 +21,7 @@ ABOUT = {"verl": {"wmact.md": ("wmact_ppo", "wmact_grpo")}, "trl": {"wmact.md": 
 ROOTS = "wm|data|trainer|algorithm|actor_rollout_ref|critic|reward|hydra|optim|model"  # of verl's configs
 OVERRIDE = re.compile(rf"(?:\+{{0,2}}|~)(?:{ROOTS})\b[\w.@]*=.*", re.S)
 SCRIPT = re.compile(r"(?:\.\./)*recipes/(?P<host>trl|verl)/run\.sh")
+INSTALLED = ["python", "-m", "wm_plugin.recipes"]  # the same without a checkout
 PLACEHOLDER = re.compile(r"^<|>$|\.\.\.|…")
 
 
@@ -67,6 +68,14 @@ def in_text(page: Path) -> list[list[str]]:
     return [words for words in found if words]
 
 
+def launched(words: list[str]) -> tuple[str, list[str]]:
+    """The host whose launcher this is, and what it is told; no host: it is another command."""
+    if words[:3] == INSTALLED:
+        return words[3], words[4:]
+    found = SCRIPT.fullmatch(words[0])
+    return (found["host"], words[1:]) if found else ("", [])
+
+
 def in_comments(host: str) -> Iterator[tuple[str, str]]:
     """(recipe, text): the comments of each recipe of a host, as one line."""
     for path in sorted((RECIPES / host).glob("*.yaml")):
@@ -92,8 +101,9 @@ def for_verl() -> Iterator[Command]:
     """Every command with overrides of verl's config, whole or in part."""
     for page in PAGES:
         for words in commands(page):
-            if (found := SCRIPT.fullmatch(words[0])) and found["host"] == "verl":
-                yield Command(page.name, words[1], shared(words[2:]))
+            host, told = launched(words)
+            if host == "verl":
+                yield Command(page.name, told[0], shared(told[1:]))
             elif "verl.trainer.main_ppo" in words or OVERRIDE.fullmatch(words[0]):
                 start = words.index("verl.trainer.main_ppo") + 1 if "verl.trainer.main_ppo" in words else 0
                 yield Command(page.name, None, [word for word in words[start:] if not PLACEHOLDER.search(word)])
@@ -111,8 +121,9 @@ def for_trl() -> Iterator[Command]:
     """Every command with flags of TRL's trainers, whole or in part."""
     for page in PAGES:
         for words in commands(page):
-            if (found := SCRIPT.fullmatch(words[0])) and found["host"] == "trl":
-                yield Command(page.name, words[1], shared(words[2:]))
+            host, told = launched(words)
+            if host == "trl":
+                yield Command(page.name, told[0], shared(told[1:]))
             elif words[:2] == ["wm", "train"]:
                 yield Command(page.name, None, trainer_flags(words[2:]))
             elif "wm_plugin.trl.train" in words:

@@ -10,7 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-os.environ["VERL_USE_EXTERNAL_MODULES"] = "support.verl_cpu"
+os.environ["VERL_PLATFORM"] = "cpu"
 
 import torch
 import torch.distributed as dist

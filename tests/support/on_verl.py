@@ -3,7 +3,7 @@
 The models are float64, so that a difference is one in the objective and not in rounding. verl's table of precisions ends at
 float32, although nothing behind it does: `fp64` is added to it here.
 
-Scripts set VERL_USE_EXTERNAL_MODULES=support.verl_cpu; for tests on_verl/conftest.py does what that does.
+Scripts set VERL_PLATFORM=cpu; for tests on_verl/conftest.py does.
 """
 
 import contextlib

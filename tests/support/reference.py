@@ -74,7 +74,7 @@ def weights(
     return mask
 
 
-def term_gradient(
+def term(
     model: Any,
     batches: list[dict],
     masks: list,
@@ -85,8 +85,7 @@ def term_gradient(
     temperature=1.0,
     normalization="selected_tokens",
 ) -> tuple[torch.Tensor, int]:
-    """Gradient of Σ weight·NLL / N over all batches together, and N. A batch is a micro-batch, each of its rows a trajectory."""
-    model.zero_grad()
+    """Σ weight·NLL / N over all batches together, and N. A batch is a micro-batch, each of its rows a trajectory."""
     total, tokens = 0.0, 0
     for batch, mask in zip(batches, masks, strict=True):
         ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1)
@@ -104,5 +103,12 @@ def term_gradient(
         else:
             total = total + losses.sum()
             tokens += int(selected.sum() if count is None else count(batch))
-    (total / tokens).backward()
+    return total / tokens, tokens
+
+
+def term_gradient(model: Any, batches: list[dict], masks: list, **fields: Any) -> tuple[torch.Tensor, int]:
+    """Gradient of `term`, and N."""
+    model.zero_grad()
+    loss, tokens = term(model, batches, masks, **fields)
+    loss.backward()
     return torch.cat([p.grad.flatten().double() for p in model.parameters() if p.requires_grad]), tokens

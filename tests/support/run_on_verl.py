@@ -17,7 +17,8 @@ import psutil
 from wm_plugin.lab.tiny.policy import make_model, make_tokenizer
 from wm_plugin.lab.tiny.warm_start import behaviour_cloning
 
-RECIPES = Path(__file__).parents[2] / "recipes" / "verl"
+TESTS = Path(__file__).parents[1]
+RECIPES = TESTS.parent / "recipes" / "verl"
 MARK = "WM_TEST_RUN"  # in the environment of every process of a run, Ray's included
 
 
@@ -60,6 +61,8 @@ def run_recipe(
         MARK: mark,
         **(environment or {}),
     }
+    # the modules of tests, beside those of one test
+    variables["PYTHONPATH"] = os.pathsep.join(filter(None, [variables.get("PYTHONPATH"), str(TESTS)]))
     command = [str(RECIPES / "run.sh"), name, "trainer.logger=[console,file]", *overrides]
     log = folder / f"{metrics.stem}.log"
     with log.open("w") as sink:

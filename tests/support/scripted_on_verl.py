@@ -7,8 +7,8 @@ from typing import Any
 
 from support.agreement import FOLDER
 from support.run_on_verl import Run, run_recipe
+from support.script_on_verl import variables
 from support.tiny import byte_level, fast, qwen2
-from support.verl_cpu.script import ENVIRONMENT_VARIABLE
 from wm_plugin.verl.data import write
 
 PROMPT, RESPONSE = 4096, 2048
@@ -60,5 +60,5 @@ def run_script(
         f"{ROLLOUT}.n=2",
         f"{ROLLOUT}.multi_turn.max_tool_response_length=100000",
         *overrides,
-        environment={ENVIRONMENT_VARIABLE: str(folder / "script.json")},
+        environment=variables(folder / "script.json"),
     )

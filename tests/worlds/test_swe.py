@@ -20,7 +20,7 @@ from wm_plugin.worlds.swe import SweEnvironment, dataset_rows, judge, split_name
 from wm_plugin.worlds.swe.history import history
 from wm_plugin.worlds.swe.tasks import PACKAGES, Task, package, unittests
 
-SAMPLE = [next(one for one in tasks().values() if one.kind == kind).name for kind in list(swe_tasks.KINDS)[::2]]
+KINDS = [next(one for one in tasks().values() if one.kind == kind).name for kind in swe_tasks.KINDS]
 MENDED = "slots/off-by-one-1"
 
 
@@ -57,7 +57,7 @@ def test_two_hundred_tasks_of_twelve_kinds() -> None:
     assert len({(task.package, *task.modules().values()) for task in tasks().values()}) == 200
     parts = {part: split_names(part) for part in swe.SPLITS}
     assert sorted(name for names in parts.values() for name in names) == sorted(tasks())
-    assert {part: len(names) for part, names in parts.items()} == {"train": 122, "seen": 16, "unseen": 62}
+    assert {part: len(names) for part, names in parts.items()} == {"train": 121, "seen": 16, "unseen": 63}
     for name in parts["train"] + parts["seen"]:
         assert tasks()[name].package not in swe.UNSEEN_PACKAGES
         assert tasks()[name].kind not in swe.UNSEEN_KINDS
@@ -92,14 +92,33 @@ def of_sources(task: Task, *edits: tuple[str, str]) -> list[int]:
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("name", marked(tasks(), SAMPLE))
-def test_the_fix_passes_and_a_wrong_one_and_none_fail(name: str, works: None) -> None:
-    task = tasks()[name]
+@pytest.mark.parametrize("name", marked(KINDS, KINDS[::4]))
+def test_the_fix_passes_and_hard_coding_a_wrong_one_and_none_fail(name: str, works: None) -> None:
+    check_outcomes(name)
+
+
+@pytest.mark.nightly
+@pytest.mark.system
+def test_so_do_those_of_all_tasks(works: None) -> None:
+    for name in tasks():
+        check_outcomes(name)
+
+
+def check_outcomes(name: str) -> None:
+    task, of = tasks()[name], package(tasks()[name].package)
+    seen = {number for number, test in enumerate(of.tests) if test.visible}
     assert of_sources(task, task.fix) == []
     assert of_sources(task, task.wrong) != []
     failing = of_sources(task)
     assert task.shown in failing
-    assert set(task.visible) >= {number for number in failing if package(task.package).tests[number].visible}
+    assert set(task.visible) >= seen & {*failing}
+    faulty = task.modules()[task.module]
+    cheat = swe_tasks.hard_coded(of, task.module, faulty, task.shown)
+    assert cheat[task.module].startswith(faulty)
+    tests = [test.lines for test in of.tests]
+    left = set(judge.failures(judge.run(of.name, cheat, tests), tests))
+    assert left
+    assert left <= {*failing} - seen - {task.shown}, name
 
 
 def of_unittest(folder: Path, files: dict[str, str]) -> subprocess.CompletedProcess[str]:
@@ -110,14 +129,14 @@ def of_unittest(folder: Path, files: dict[str, str]) -> subprocess.CompletedProc
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("name", marked([name for name in tasks() if name.endswith("-1")], SAMPLE[:3]))
+@pytest.mark.parametrize("name", marked([name for name in tasks() if name.endswith("-1")], KINDS[:3]))
 def test_the_repositorys_tests_fail_on_standard_tasks_only(name: str, works: None, tmp_path: Path) -> None:
     check_repository(name, tmp_path)
 
 
 @pytest.mark.nightly
 @pytest.mark.system
-def test_so_do_those_of_all_tasks(works: None, tmp_path: Path) -> None:
+def test_so_do_the_repositories_of_all_tasks(works: None, tmp_path: Path) -> None:
     for name in tasks():
         check_repository(name, tmp_path / name)
 
@@ -230,6 +249,16 @@ def test_only_a_mended_package_wins(what: str, works: None) -> None:
     environment.bash(CHEATS[what])
     assert (environment.success, environment.get_reward()) == (False, 0.0)
     assert (environment.over, environment.metrics["lost"]) == (False, 0)
+    environment._shell.close()
+
+
+@pytest.mark.system
+def test_hard_coding_what_is_shown_passes_the_repositorys_tests_and_loses(works: None) -> None:
+    environment, task = begun(), tasks()[MENDED]
+    cheat = swe_tasks.hard_coded(package("slots"), task.module, task.modules()[task.module], task.shown)
+    environment._shell.write(f"{environment._root}/slots/{task.module}", cheat[task.module])
+    assert environment.bash("python3 -m unittest").endswith("\nOK")
+    assert not environment.success
     environment._shell.close()
 
 
@@ -374,14 +403,14 @@ def test_without_the_systems_python_the_package_is_named(monkeypatch: pytest.Mon
 
 
 def test_rows() -> None:
-    train, unseen = dataset_rows(500, seed=1), dataset_rows(62, seed=1, held_out=True)
-    assert len({row["task"] for row in train}) == 122
-    assert len({row["task"] for row in unseen}) == 62
+    train, unseen = dataset_rows(500, seed=1), dataset_rows(63, seed=1, held_out=True)
+    assert len({row["task"] for row in train}) == 121
+    assert len({row["task"] for row in unseen}) == 63
     assert {row["package"] for row in train} == set(PACKAGES) - set(swe.UNSEEN_PACKAGES)
     assert {row["package"] for row in unseen} == set(PACKAGES)
     hard = dataset_rows(500, seed=1, level="hard-1")
     assert [row["task"] for row in hard] == [row["task"] for row in train]
-    for row, other in zip(train[:122], hard, strict=False):
+    for row, other in zip(train[:121], hard, strict=False):
         assert "This fails:" in row["prompt"][0]["content"]
         assert "does not hold any more" in other["prompt"][0]["content"]
         assert row["package"] in row["prompt"][0]["content"].partition("\n")[0]

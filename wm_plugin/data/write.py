@@ -35,6 +35,7 @@ class Counts:
     turns: int = 0  # of the agent
     observations: Counter[str] = field(default_factory=Counter)  # of the agent, by kind
     rejected: Counter[str] = field(default_factory=Counter)  # rows, by reason
+    first_reason: str = ""  # of a rejected row, with its file and number
     without_schemas: int = 0  # trajectories whose agent calls tools, and whose tools are not known
     lost: Counter[str] = field(default_factory=Counter)  # trajectories, by what the written form cannot hold of them
 
@@ -49,6 +50,7 @@ class Counts:
         self.turns += other.turns
         self.observations += other.observations
         self.rejected += other.rejected
+        self.first_reason = self.first_reason or other.first_reason
         self.without_schemas += other.without_schemas
         self.lost += other.lost
 
@@ -212,8 +214,10 @@ def _kept(rows: Iterable[Outcome], counts: Counts, rejects: IO[bytes], strict: b
             counts.add(row)
             yield row
             continue
+        reason = f"{row.file}, row {row.row}: {row.reason}"
         if strict:
-            raise UserError(f"{row.file}, row {row.row}: {row.reason}")
+            raise UserError(reason)
+        counts.first_reason = counts.first_reason or reason
         counts.rejected[row.kind] += 1
         entry = {key: getattr(row, key) for key in _REJECT}
         rejects.write(f"{json.dumps(entry, ensure_ascii=False)}\n".encode(errors="backslashreplace"))

@@ -8,6 +8,7 @@ from typing import Any
 
 from wm_plugin.errors import UserError, install
 from wm_plugin.hosting.checks import Check
+from wm_plugin.hosting.tried import check_tried
 from wm_plugin.runtime import patches
 
 _PACKAGES = (
@@ -54,7 +55,10 @@ def _host(name: str, version: str | None) -> list[Check]:
             Check(name, "info", f"not installed, nor needed beside {other}: each host wants an environment of its own")
         ]
     try:
-        checks: list[Check] = importlib.import_module(f"wm_plugin.{name}.doctor").checks()
+        checks: list[Check] = [
+            *importlib.import_module(f"wm_plugin.{name}.doctor").checks(),
+            check_tried(name, version),
+        ]
     except UserError as error:  # its version, and the way out
         return [Check(name, "fail", str(error))]
     except Exception as error:  # a host of an unknown version may fail in any way while it is imported

@@ -13,6 +13,8 @@ VERL_TOOL_LOOP = "tool_agent"  # verl's name of the loop that ours is built on
 SEARCH_PATH = "pkg://wm_plugin.recipes.verl"  # hydra.searchpath
 SAMPLER_MODULE = "pkg://wm_plugin.verl.sampler"  # trainer.v1.sampler.custom_sampler.path
 REWARDS_MODULE = "pkg://wm_plugin.verl.rewards"  # reward.reward_manager.module.path
+CPU_ROLLOUT = "hf_cpu"  # actor_rollout_ref.rollout.name, where VERL_PLATFORM is cpu
+TINY_PARSER = "wm_tiny"  # actor_rollout_ref.rollout.multi_turn.format of the tiny recipes
 REWARD_MANAGER = "BatchedRewardManager"  # reward.reward_manager.name, in that module
 
 # Fields of a trajectory's `extra_fields`: written by the agent loop, read by the trainer.

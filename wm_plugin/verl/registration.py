@@ -1,12 +1,13 @@
 """Registers our trainer modes and agent loop with verl, and our check of a config with verl's."""
 
+import os
 import sys
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, NoReturn
 
 from wm_plugin.verl.after_import import on_import
-from wm_plugin.verl.names import AGENT_LOOP, SEARCH_PATH, TRAINER_MODES
+from wm_plugin.verl.names import AGENT_LOOP, CPU_ROLLOUT, SEARCH_PATH, TRAINER_MODES
 
 _MAIN = "verl.trainer.main_ppo"
 _armed = False
@@ -21,6 +22,14 @@ def arm() -> None:
     on_import("verl.trainer.ppo.v1.trainer_base", _register_trainer)
     on_import("verl.experimental.agent_loop.agent_loop", _register_agent_loop)
     on_import("verl.utils.config", _check_with_the_rest)
+    if _on_cpu():
+        from wm_plugin.verl import cpu
+
+        cpu.arm()
+
+
+def _on_cpu() -> bool:
+    return os.environ.get("VERL_PLATFORM", "").strip().lower() == "cpu"
 
 
 def _make_trainer(config: Any) -> Any:
@@ -47,6 +56,8 @@ def _check_with_the_rest(module: Any) -> None:
         _check_command(sys.argv[1:])
 
     def validate_config(config: Any, *args: Any, **kwargs: Any) -> Any:
+        if config.actor_rollout_ref.rollout.name == CPU_ROLLOUT and not _on_cpu():
+            _stop("the group wm: cpu needs a variable of the environment; write VERL_PLATFORM=cpu before the command")
         if config.get("wm") is not None:
             _check(config)  # first: verl's takes longer, it loads the model's config
         return validate(config, *args, **kwargs)

@@ -190,6 +190,26 @@ HOOKS = (
     Hook(_REWARDS, "RewardManagerBase.tokenizer"),
 )
 
+# What `wm_plugin.verl.cpu` relies on besides.
+CPU_HOOKS = (
+    Hook("verl.plugin.platform", "PlatformBase"),
+    Hook("verl.plugin.platform", "PlatformRegistry.register", ("platform",)),
+    Hook("verl.workers.rollout.base", "BaseRollout"),
+    Hook("verl.workers.rollout.base", "_ROLLOUT_REGISTRY"),
+    Hook("verl.workers.rollout.replica", "RolloutReplica"),
+    Hook("verl.workers.rollout.replica", "RolloutReplicaRegistry.register"),
+    Hook("verl.workers.rollout.replica", "TokenOutput"),
+    Hook("verl.workers.rollout.utils", "ensure_async_iterator"),
+    Hook("verl.experimental.agent_loop.tool_parser", "ToolParser.register", ("name",)),
+    Hook("verl.utils.distributed", "initialize_global_process_group"),
+    Hook("verl.utils.distributed", "initialize_global_process_group_ray", ("backend",)),
+    Hook("verl.workers.engine.fsdp.transformer_impl", "CPUOffloadPolicy"),
+    Hook(
+        "verl.utils.model", "load_valuehead_model", ("local_path", "torch_dtype", "model_config", "trust_remote_code")
+    ),
+    Hook(_REPLAY, "ReplayBuffer.__init__", ("poll_interval",)),
+)
+
 
 def missing_hooks() -> list[str]:
     """Return the hooks that the installed verl lacks or has changed, by name, with what moved."""

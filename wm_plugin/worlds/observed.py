@@ -60,7 +60,8 @@ def _named(path: str) -> tuple[type | None, list[dict[str, Any]]]:
         try:
             found = environment_class(path)
         except UserError as error:
-            raise UserError(f"--tools: {error}; or write package.module:function") from None
+            problem = str(error).removeprefix("environment: ")
+            raise UserError(f"--tools: {problem}; or write package.module:function") from None
     if isinstance(found, type):
         if schemas := _schemas(found, f"--tools: {path}"):
             return found, schemas

@@ -84,7 +84,8 @@ def convert(
         f"{to} cannot hold {what}: left out of {count:,} trajectories" for what, count in sorted(counts.lost.items())
     ] + warnings(counts.without_schemas)
     if not counts.trajectories:
-        notes = ["nothing was read: --format names the format, if the guess was wrong"]
+        reason = f"; {counts.first_reason}" if counts.first_reason else ""
+        notes = [f"nothing was read{reason}; --format names the format, if the guess was wrong"]
     elif not result["transitions"]:
         notes.append("nothing follows an action; --format names the format, if the model is the world in these rows")
     return result | ({"notes": notes} if notes else {})

@@ -121,7 +121,11 @@ def detect(path: Path, head: files.Head) -> ModuleType:
         if reader.matches(head):
             return import_module(f"{__name__}.{_of_dialogues(path, head)}") if name == "openai" else reader
     keys = ", ".join(sorted(map(str, head.sample))[:8]) if isinstance(head.sample, dict) else type(head.sample).__name__
-    raise UserError(f"{path}: of no known format (it begins with {keys}); name one of {', '.join(FORMATS)}")
+    if head.layout == "array" and isinstance(head.sample, dict) and "role" in head.sample:
+        raise UserError(f"{path}: a bare list of messages; if mini-swe-agent wrote it, write --format minisweagent")
+    raise UserError(
+        f"{path}: of no known format (it begins with {keys}); write --format and one of {', '.join(FORMATS)}"
+    )
 
 
 def _of_dialogues(path: Path, head: files.Head) -> str:

@@ -2,7 +2,8 @@
 
 A record is a request with its response (`{responses_create_params, response, reward}` of NeMo Gym, `{request, response}`), a
 response with its `output` and perhaps `input`, `{items: [...]}`, or a list of items. A file may also hold an item a line, of one
-conversation. Reasoning, a message and calls that follow each other are one action.
+conversation. Reasoning, a message and calls that follow each other are one action. Where the `output` is a list of histories
+(NeMo Gym's Aviary), those that the next one does not continue are read, each as a trajectory.
 """
 
 from collections.abc import Iterator
@@ -69,6 +70,13 @@ def convert(record: Any, source: Source) -> Iterator[Fields]:
         raise RowError("not an object", "wrong type")
     request = next((record[key] for key in _REQUESTS if isinstance(record.get(key), dict)), record)
     response = record["response"] if isinstance(record.get("response"), dict) else record
+    histories = response.get("output")
+    if isinstance(histories, list) and histories and all(isinstance(history, list) for history in histories):
+        for history, following in zip(histories, [*histories[1:], []], strict=True):
+            if following[: len(history)] != history:
+                last = {**response, "output": history}
+                yield from convert(last if response is record else {**record, "response": last}, source)
+        return
     asked, said = _list(request, "input"), _list(response, "output") + _list(record, "items")
     if not said and not (request is record and asked):
         raise RowError("a request without the items of a response", "no response")

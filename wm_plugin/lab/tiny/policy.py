@@ -124,7 +124,8 @@ def play(
 
     The random numbers depend on board and turn only, so that two policies with one seed differ only by their preferences.
     """
-    draws = torch.rand(len(boards), MAX_TURNS, generator=torch.Generator().manual_seed(seed))
+    device = next(model.parameters()).device
+    draws = torch.rand(len(boards), MAX_TURNS, generator=torch.Generator().manual_seed(seed)).to(device)
     allowed = tokenizer(ACTIONS).input_ids
     environments = [GridEnvironment() for _ in boards]
     parts = [[environment.reset(board)] for environment, board in zip(environments, boards, strict=True)]
@@ -135,7 +136,7 @@ def play(
         new = ["".join(parts[index][-2:]) + HEADER for index in alive]  # a move and a board: all have one length
         with torch.no_grad():
             output = model(
-                input_ids=torch.tensor(tokenizer(new).input_ids),
+                input_ids=torch.tensor(tokenizer(new).input_ids, device=device),
                 past_key_values=cache,
                 use_cache=True,
                 logits_to_keep=1,
@@ -151,7 +152,7 @@ def play(
         if not going_on:
             break
         alive, cache = [alive[row] for row in going_on], output.past_key_values
-        cache.batch_select_indices(torch.tensor(going_on))
+        cache.batch_select_indices(torch.tensor(going_on, device=device))
     model.train(training)
     return [
         Played(episode, environment.success, environment.turns)

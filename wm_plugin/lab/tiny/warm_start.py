@@ -80,6 +80,7 @@ def world_model_sft(
     stop_at: float = STOP_AT,
     check_every: int = 50,
     changed_weight: float = 5.0,
+    rate: float = 3e-3,
     progress: Progress | None = None,
     world: World = GridEnvironment,
 ) -> float:
@@ -98,7 +99,7 @@ def world_model_sft(
 
     def loss(tokens: Tensor, kind: Tensor) -> Tensor:
         lag = TURN_TOKENS  # to the same cell of the previous board
-        weight = torch.ones(tokens.shape)
+        weight = torch.ones(tokens.shape, device=tokens.device)
         weight[:, lag:] += (changed_weight - 1) * (tokens[:, lag:] != tokens[:, :-lag])
         counts = kind[:, 1:] == OBSERVATION
         logits = model(input_ids=tokens[:, :-1]).logits[counts]
@@ -106,7 +107,7 @@ def world_model_sft(
         weight = weight[:, 1:][counts]
         return (nll * weight).sum() / weight.sum()
 
-    steps = train(model, ids, kinds, loss, steps=max_steps, batch=_BATCH_OF_WALKS, rate=3e-3, seed=seed)
+    steps = train(model, ids, kinds, loss, steps=max_steps, batch=_BATCH_OF_WALKS, rate=rate, seed=seed)
     for step in steps:
         if progress:
             progress(step, max_steps)
@@ -128,6 +129,7 @@ def behaviour_cloning(
     demonstrations: int = 2000,
     environment_weight: float = 0.5,
     predicts: bool = False,
+    rate: float = 2e-3,
     progress: Progress | None = None,
     world: World = GridEnvironment,
 ) -> None:
@@ -149,7 +151,7 @@ def behaviour_cloning(
             cloning = cloning + cross_entropy(logits[kind == PREDICTION], targets[kind == PREDICTION])
         return cloning + environment_weight * cross_entropy(logits[observation], targets[observation])
 
-    for step in train(model, ids, kinds, loss, steps=steps, batch=_BATCH_OF_DEMONSTRATIONS, rate=2e-3, seed=seed):
+    for step in train(model, ids, kinds, loss, steps=steps, batch=_BATCH_OF_DEMONSTRATIONS, rate=rate, seed=seed):
         if progress:
             progress(step, steps)
 
@@ -166,6 +168,7 @@ def train(
     seed: int,
 ) -> Iterator[int]:
     """Train, and yield after every optimizer step. `loss` takes ids and kinds, (batch, length), right-padded with 0."""
+    device = next(model.parameters()).device
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate, betas=(0.9, 0.95), fused=True)
     generator = torch.Generator().manual_seed(seed)
     order: list[int] = []
@@ -177,7 +180,7 @@ def train(
         for group in optimizer.param_groups:
             group["lr"] = rate * min(1, step / 20) * decay
         model.train()
-        loss(_batch(ids, indices), _batch(kinds, indices)).backward()
+        loss(_batch(ids, indices).to(device), _batch(kinds, indices).to(device)).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()

@@ -1,4 +1,4 @@
-"""`python -m support.verl_cpu.show metrics.jsonl`: the objective's figures of a run, from verl's file logger, a line a step."""
+"""`python -m support.show_on_verl metrics.jsonl`: the objective's figures of a run, from verl's file logger, a line a step."""
 
 import json
 import math

@@ -1,6 +1,6 @@
 """The checkpoint engine `gloo_cpu`: the trainer's first rank broadcasts its weights to a rollout in other processes.
 
-`actor_rollout_ref.rollout.checkpoint_engine.backend=gloo_cpu` and `custom_backend_module=support.verl_cpu.checkpoint` beside it.
+`actor_rollout_ref.rollout.checkpoint_engine.backend=gloo_cpu` and `custom_backend_module=support.gloo_on_verl` beside it.
 """
 
 import pickle

@@ -1,4 +1,4 @@
-"""The rollout `hf_cpu`: an actor that generates with transformers, and the part of the trainer that sends it weights."""
+"""The rollout `hf_cpu`: a Ray actor that generates with transformers, and the part of the trainer that sends it weights."""
 
 import asyncio
 import os
@@ -9,19 +9,16 @@ from verl.workers.rollout.base import BaseRollout
 from verl.workers.rollout.replica import RolloutReplica, TokenOutput
 from verl.workers.rollout.utils import ensure_async_iterator
 
-from support.verl_cpu.generation import Generator, Request
-from support.verl_cpu.script import Script
+from wm_plugin.verl.cpu.generation import Generator, Request
 
 GATHER_SECONDS = 0.005  # how long a batch waits for the other trajectories of the same turn
 
 
-@ray.remote(num_cpus=0)
 class Server:
     """What verl's client and replica call on a generation server."""
 
     def __init__(self, path: str, dtype: str, seed: int, prompt_length: int, response_length: int) -> None:
         self.generator = Generator(path, dtype, seed)
-        self.script = Script.from_environment(path)
         self.prompt_length, self.response_length = prompt_length, response_length
         self.waiting: list[tuple[Request, asyncio.Future[None]]] = []
 
@@ -30,8 +27,7 @@ class Server:
     ) -> TokenOutput:
         room = self.prompt_length + self.response_length - len(prompt_ids)
         max_tokens = sampling_params.get("max_tokens") or max(1, min(self.response_length, room))
-        forced = self.script.next_turn(prompt_ids) if self.script else None
-        request = self.generator.request(prompt_ids, sampling_params, max_tokens, forced)
+        request = self.generator.request(prompt_ids, sampling_params, max_tokens)
         done = asyncio.get_running_loop().create_future()
         self.waiting.append((request, done))
         if len(self.waiting) == 1:
@@ -60,7 +56,7 @@ class Server:
 
     async def _nothing(self, *_: Any, **__: Any) -> None: ...
 
-    # Nothing is ever released on a CPU, and nothing cached between requests.
+    # On a CPU nothing is released, and nothing cached between requests.
     wake_up = sleep = abort_all_requests = resume_generation = _nothing
     clear_kv_cache = release_kv_cache = resume_kv_cache = start_profile = stop_profile = _nothing
 
@@ -70,26 +66,32 @@ def server_name(replica_rank: int) -> str:
 
 
 class Replica(RolloutReplica):
+    """One server; verl's manager makes as many as the config has."""
+
     async def launch_servers(self) -> None:
         name = server_name(self.replica_rank)
-        self._server_handle = Server.options(name=name).remote(
-            self.model_config.path,
-            self.config.dtype,
-            self.config.seed + self.replica_rank,
-            self.config.prompt_length,
-            self.config.response_length,
+        self._server_handle = (
+            ray.remote(num_cpus=0)(Server)
+            .options(name=name)
+            .remote(
+                self.model_config.path,
+                self.config.dtype,
+                self.config.seed + self.replica_rank,
+                self.config.prompt_length,
+                self.config.response_length,
+            )
         )
         self._server_address = name
         self.servers = [self._server_handle]
 
 
 class WeightSender(BaseRollout):
-    """In each process of the trainer, or of a rollout that is elsewhere; the first rank of a replica sends."""
+    """Runs in each process of the trainer, or of a rollout elsewhere; the first rank of a replica sends the weights."""
 
     def __init__(self, config: Any, model_config: Any, device_mesh: Any, replica_rank: int | None = None) -> None:
         super().__init__(config, model_config, device_mesh)
         rank, size = int(os.environ["RANK"]), self.config.tensor_model_parallel_size
-        # elsewhere, a rank is one of the replica's
+        # a rank of a rollout elsewhere is one of the replica's
         self.replica_rank = rank // size if replica_rank is None else replica_rank
         self.sends = rank % size == 0
 

@@ -1,26 +1,47 @@
-"""The platform `cpu` of verl's registry of platforms."""
+"""The platform `cpu` for verl's registry of platforms."""
 
 import contextlib
 from collections.abc import Iterator
-from types import ModuleType
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from verl.plugin.platform import PlatformBase
 
-from support.verl_cpu import device
+
+def _zero(*_args: Any, **_options: Any) -> int:
+    return 0
+
+
+def _nothing(*_args: Any, **_options: Any) -> None: ...
+
+
+# What verl asks of `torch.cuda`, for a device without memory or a clock of its own.
+_DEVICE = SimpleNamespace(
+    current_stream=torch.cpu.current_stream,
+    is_available=torch.cpu.is_available,
+    synchronize=torch.cpu.synchronize,
+    get_rng_state=torch.get_rng_state,
+    set_rng_state=torch.set_rng_state,
+    get_device_name=lambda *_: "cpu",
+    mem_get_info=lambda *_: (0, 0),
+    **dict.fromkeys(("max_memory_allocated", "max_memory_reserved", "memory_allocated", "memory_reserved"), _zero),
+    **dict.fromkeys(("empty_cache", "ipc_collect", "set_device"), _nothing),
+)
 
 
 class CpuPlatform(PlatformBase):
+    """Chosen by VERL_PLATFORM=cpu alone: a driver without a GPU may belong to workers that have some."""
+
     device_name = "cpu"
     vendor_name = "cpu"
-    device_module: ModuleType = device
+    device_module = _DEVICE
 
     def is_available(self) -> bool:
         return True
 
     def is_platform_available(self, use_smi_check: bool = False) -> bool:
-        return False  # never found by itself: VERL_PLATFORM names it
+        return False
 
     def current_device(self) -> Any:
         return torch.device("cpu")
@@ -60,7 +81,7 @@ class CpuPlatform(PlatformBase):
     def profiler_stop(self) -> None: ...
 
     def ray_resource_name(self) -> str:
-        return "GPU"  # verl counts GPUs and NPUs only; Ray takes our word for how many there are
+        return "GPU"  # verl counts GPUs and NPUs only; the group `wm: cpu` tells Ray that there are some
 
     def ray_noset_envvars(self) -> list[str]:
         return []

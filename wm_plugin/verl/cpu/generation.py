@@ -1,4 +1,4 @@
-"""Sampling from a Hugging Face model: several requests in one batch, each with its own temperature and random numbers."""
+"""Sample from a Hugging Face model: several requests in one batch, each with its own temperature and random numbers."""
 
 import random
 from collections import Counter
@@ -17,8 +17,8 @@ class Request:
     temperature: float
     max_tokens: int
     stop_ids: frozenset[int]
-    luck: random.Random
-    forced: list[int] | None = None  # tokens of a script, taken in place of sampled ones
+    rng: random.Random
+    forced: list[int] | None = None  # tokens to take instead of sampling
     token_ids: list[int] = field(default_factory=list)
     log_probs: list[float] = field(default_factory=list)
 
@@ -51,9 +51,13 @@ class Generator:
         self._asked.clear()
 
     def request(
-        self, prompt_ids: list[int], params: dict[str, Any], max_tokens: int, forced: list[int] | None
+        self, prompt_ids: list[int], params: dict[str, Any], max_tokens: int, forced: list[int] | None = None
     ) -> Request:
-        """Refuses what it does not do, so that no test believes it was done."""
+        """Make a request of verl's sampling parameters; those that it does not know are refused, not ignored.
+
+        Raises:
+            ValueError: they ask for more than a temperature.
+        """
         if (
             params.get("top_p", 1.0) != 1.0
             or params.get("top_k", -1) != -1
@@ -62,8 +66,8 @@ class Generator:
             raise ValueError(f"the CPU rollout samples by temperature alone, not by {params}")
         if params.get("stop"):
             raise ValueError(f"the CPU rollout stops at tokens, not at the texts {params['stop']}")
-        # The numbers belong to the weights, the prompt and how often it was asked for, not to the order of arrival: the same seed
-        # gives the same set of trajectories.
+        # Seeded by the weights, the prompt and how often it was asked for, not by the order of arrival: the same seed gives the
+        # same set of trajectories.
         asked = self._asked[tuple(prompt_ids)]
         stops = frozenset() if params.get("ignore_eos") else self.stop_ids
         self._asked[tuple(prompt_ids)] += 1
@@ -72,13 +76,13 @@ class Generator:
             temperature=float(params.get("temperature", 1.0)),
             max_tokens=max_tokens,
             stop_ids=stops | frozenset(params.get("stop_token_ids") or []),
-            luck=random.Random(f"{self.seed} {self.version} {asked} {prompt_ids}"),
+            rng=random.Random(f"{self.seed} {self.version} {asked} {prompt_ids}"),
             forced=forced,
         )
 
     @torch.no_grad()
     def run(self, requests: list[Request]) -> None:
-        """Generate for all of them. A row that is done is carried along, as the batches are small."""
+        """Generate for all requests. A row that is done is carried along, as the batches are small."""
         width = max(len(request.prompt_ids) for request in requests)
         rows = [[0] * (width - len(request.prompt_ids)) + request.prompt_ids for request in requests]
         mask = torch.tensor([[0] * (width - len(r.prompt_ids)) + [1] * len(r.prompt_ids) for r in requests])
@@ -101,7 +105,7 @@ class Generator:
             mask = torch.cat([mask, torch.ones_like(ids)], dim=1)
 
     def _choose(self, request: Request, log_probs: torch.Tensor) -> int:
-        """The next token of one request, which is noted in it unless it is done."""
+        """Choose the next token of one request, and record it unless the request is done."""
         if request.done:
             return 0
         if request.forced is not None:
@@ -109,7 +113,7 @@ class Generator:
         elif request.temperature == 0:
             token = int(log_probs.argmax())
         else:
-            below = log_probs.exp().cumsum(0) < request.luck.random()
+            below = log_probs.exp().cumsum(0) < request.rng.random()
             token = min(int(below.sum()), len(log_probs) - 1)
         request.token_ids.append(token)
         request.log_probs.append(float(log_probs[token]))

@@ -1,0 +1,176 @@
+"""Which small changes of the code does no test notice? Mutation testing of a few modules, each with its own tests.
+
+    python benchmarks/mutants.py [--count 30] [--seed 0] [NAME...]
+
+A mutant is one change of one module: a comparison, an operator, a constant, a condition, or what a function returns. Each is
+tried in a fork of a process that has imported torch, so that it costs no more than its tests; files are not touched. Prints the
+survivors, and the share that was killed. A survivor is either equivalent, which is worth a thought, or a missing assertion.
+"""
+
+import argparse
+import ast
+import contextlib
+import copy
+import importlib.abc
+import importlib.machinery
+import io
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).parents[1]
+TARGETS: dict[str, list[str]] = {  # module -> its tests
+    "objectives/base": ["tests/objectives"],
+    "objectives/echo": ["tests/objectives"],
+    "objectives/guard": ["tests/objectives/test_guard.py"],
+    "objectives/metrics": ["tests/objectives"],
+    "objectives/run": ["tests/objectives"],
+    "objectives/schedule": ["tests/objectives"],
+    "objectives/weigh": ["tests/objectives", "tests/test_options.py"],
+    "hosting/annealing": ["tests/hosting"],
+    "hosting/episode": ["tests/hosting", "tests/worlds/wrappers"],
+    "hosting/figures": ["tests/hosting"],
+    "hosting/hooks": ["tests/hosting"],
+    "hosting/tags": ["tests/hosting/test_tags.py"],
+    "rewards/extract": ["tests/rewards/test_extract.py", "tests/rewards/test_no_prediction.py"],
+    "rewards/verdict": ["tests/rewards/test_verdict.py"],
+}
+SECONDS = 60  # for the tests of one mutant; an endless loop is noticed, too
+
+_COMPARE: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
+}  # fmt: skip
+_OPERATE: dict[type[ast.operator], type[ast.operator]] = {
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult, ast.Mod: ast.Mult,
+}  # fmt: skip
+
+
+class Mutant(NamedTuple):
+    line: int
+    what: str
+    tree: ast.Module
+
+
+def mutants(source: str) -> Iterator[Mutant]:
+    """Every mutant of a module. Annotations, docstrings, messages of errors and `if TYPE_CHECKING` stay."""
+    tree = ast.parse(source)
+    for number, node in enumerate(_nodes(tree)):
+        for what, change in _changes(node):
+            mutated = copy.deepcopy(tree)
+            change(list(_nodes(mutated))[number])
+            yield Mutant(node.lineno, f"{ast.unparse(node)[:70]}  ->  {what}", ast.fix_missing_locations(mutated))
+
+
+def _nodes(tree: ast.AST) -> Iterator[Any]:
+    for field, value in ast.iter_fields(tree):
+        if field in ("annotation", "returns", "decorator_list", "type_params") or isinstance(
+            tree, ast.Raise | ast.JoinedStr
+        ):
+            continue
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, ast.AST):
+                if isinstance(child, ast.expr | ast.stmt):
+                    yield child
+                yield from _nodes(child)
+
+
+def _changes(node: Any) -> Iterator[tuple[str, Any]]:
+    def setting(name: str, value: Any) -> Any:
+        return lambda found: setattr(found, name, value)
+
+    if isinstance(node, ast.Compare) and type(node.ops[0]) in _COMPARE:
+        other = _COMPARE[type(node.ops[0])]
+        yield other.__name__, lambda found: found.ops.__setitem__(0, other())
+    elif isinstance(node, ast.BinOp | ast.AugAssign) and type(node.op) in _OPERATE:
+        yield _OPERATE[type(node.op)].__name__, setting("op", _OPERATE[type(node.op)]())
+    elif isinstance(node, ast.BoolOp):
+        other_op = ast.Or if isinstance(node.op, ast.And) else ast.And
+        yield other_op.__name__, setting("op", other_op())
+    elif isinstance(node, ast.If | ast.IfExp | ast.While):
+        yield "not", lambda found: setattr(found, "test", ast.UnaryOp(ast.Not(), found.test))
+    elif isinstance(node, ast.Constant) and type(node.value) in (int, float):
+        yield repr(node.value + 1), setting("value", node.value + 1)
+    elif isinstance(node, ast.Constant) and type(node.value) is bool:
+        yield repr(not node.value), setting("value", not node.value)
+    elif isinstance(node, ast.Return) and node.value is not None and not isinstance(node.value, ast.Constant):
+        yield "return None", setting("value", ast.Constant(None))
+
+
+class _Loader(importlib.abc.MetaPathFinder, importlib.machinery.SourceFileLoader):
+    """Gives one module the code of a mutant."""
+
+    def __init__(self, module: str, path: Path, tree: ast.Module) -> None:
+        super().__init__(module, str(path))
+        self.tree = tree
+
+    def find_spec(self, name: str, _path: Any = None, _target: Any = None) -> importlib.machinery.ModuleSpec | None:
+        return importlib.util.spec_from_loader(name, self, origin=self.path) if name == self.name else None
+
+    def get_code(self, _name: str) -> Any:
+        return compile(self.tree, self.path, "exec")
+
+
+def survives(module: str, path: Path, tree: ast.Module, tests: Sequence[str]) -> bool:
+    """Whether the tests pass with the mutant."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        with (
+            contextlib.suppress(BaseException),
+            contextlib.redirect_stdout(io.StringIO()),
+            contextlib.redirect_stderr(io.StringIO()),
+        ):
+            import pytest
+
+            sys.meta_path.insert(0, _Loader(module, path, tree))
+            code = int(
+                pytest.main([*tests, "-x", "-q", "-m", "not slow and not nightly", "-p", "no:cacheprovider", "-n", "0"])
+            )
+        os._exit(code)
+    deadline = time.monotonic() + SECONDS
+    while (ended := os.waitpid(child, os.WNOHANG))[0] == 0:
+        if time.monotonic() > deadline:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            return False
+        time.sleep(0.02)
+    return os.waitstatus_to_exitcode(ended[1]) == 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help=f"some of {', '.join(TARGETS)}; default: all")
+    parser.add_argument("--count", type=int, default=30, help="mutants of a module, drawn at random (default: 30)")
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    os.chdir(ROOT)
+    import pydantic  # noqa: F401
+    import pytest  # noqa: F401
+    import torch  # noqa: F401
+
+    tried = survived = 0
+    for name in args.names or TARGETS:
+        path = ROOT / "wm_plugin" / f"{name}.py"
+        module = f"wm_plugin.{name.replace('/', '.')}"
+        if not survives(module, path, ast.parse(path.read_text()), TARGETS[name]):
+            print(f"{name}: its tests fail without a mutant", file=sys.stderr)
+            return 1
+        found = list(mutants(path.read_text()))
+        some = sorted(random.Random(args.seed).sample(found, min(args.count, len(found))), key=lambda one: one.line)
+        left = [one for one in some if survives(module, path, one.tree, TARGETS[name])]
+        tried, survived = tried + len(some), survived + len(left)
+        print(f"{name}: {len(some) - len(left)} of {len(some)} killed ({len(found)} in all)", flush=True)
+        for one in left:
+            print(f"  {one.line}: {one.what}", flush=True)
+    print(f"{tried - survived} of {tried} killed, {(tried - survived) / tried:.0%}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -83,8 +83,11 @@ def collect(paths: Sequence[str]) -> Sources:
         )
     without_log += [folder for path in map(Path, paths) if path.is_dir() for folder in _with_checkpoints(path)]
     read = [os.path.realpath(source) for run in sources.runs for source in run.sources]
+    elsewhere = any(source.endswith(".jsonl") for source in read)  # verl writes its log where it is told to
     for folder in dict.fromkeys(without_log):
-        if not any(source.startswith(os.path.join(os.path.realpath(folder), "")) for source in read):
+        of_verl = (folder / _OF_VERL).is_file()
+        inside = any(source.startswith(os.path.join(os.path.realpath(folder), "")) for source in read)
+        if not inside and not (of_verl and elsewhere):
             sources.notes.append(f"{folder}: has checkpoints and no log of a trainer, and is not shown")
     return sources
 

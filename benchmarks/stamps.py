@@ -138,6 +138,13 @@ RESULTS: dict[str, tuple[str, ...]] = {
     ),
     "verl_step_time_cpu": ("benchmarks/verl_step_time.py", "benchmarks/paired.py", *_ON_VERL),
     "verl_whole_step": ("benchmarks/verl_whole_step.py", *_ON_VERL),
+    "predictions": (
+        "benchmarks/predictions.py",
+        "wm_plugin/hosting/predictions.py",
+        "wm_plugin/rewards/prediction.py",
+        *_TINY,
+        *_ON_TRL,
+    ),
     "wmact": (
         "benchmarks/wmact.py",
         "benchmarks/plans.py",

@@ -16,6 +16,7 @@ PAGES = (
     "docs/*.md",
     "recipes/README.md",
     "patches/README.md",
+    "benchmarks/*.md",
     "benchmarks/results/*.md",
 )
 LINK = re.compile(r"\]\(([^)#\s:]+)")
@@ -25,9 +26,9 @@ def on_config(config: MkDocsConfig) -> None:
     """List the results in the navigation: a page each."""
     for section in config.nav or ():
         for name, pages in section.items():
-            if pages == "benchmarks/results/*":
+            if pages == "benchmarks/**":
                 section[name] = [
-                    path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "benchmarks/results").glob("*.md"))
+                    path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "benchmarks").glob("**/*.md"))
                 ]
 
 

@@ -6,7 +6,7 @@ rwml_filters=empty_actions,invalid_actions,environment_failures # paper: turns o
 stem_on_trl() {
   case $name in
     echo_deepdive | policy_tau2) echo "$name" ;;
-    echo_ppo_tiny | wmact_*_tiny | sim_table_tiny) echo echo_grpo_tiny ;;
+    echo_ppo_tiny | wmact_*_tiny | sim_table_tiny | prediction_*_tiny) echo echo_grpo_tiny ;;
     wmact_*) echo wmact_grpo ;;
     *) basename "$config" .yaml ;;
   esac
@@ -180,6 +180,7 @@ needs() {
     rwml_* | agentworld_*) needs_of_predictions ;;
     echo_sql_135m) model=${model:-runs/clone_sql_135m/model} && made "$model/config.json" bash "$here/run.sh" clone_sql_135m ;;
     echo_g?po_tiny | echo_ppo_tiny) if [ $host = verl ]; then tiny_policy runs/tiny_random --random; else tiny_policy runs/tiny; fi ;;
+    prediction_*_tiny) if [ $host = verl ]; then tiny_policy runs/tiny_predicts_verl --predicts; else tiny_policy runs/tiny_predicts --predicts; fi ;;
     *_tiny) if [ $host = verl ]; then tiny_policy runs/tiny_verl; else tiny_policy runs/tiny; fi ;;
   esac
 }

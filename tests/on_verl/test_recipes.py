@@ -46,6 +46,7 @@ OPEN = (
     "wm.environment",  # a name, or names of several
     "wm.turn_budget",  # ours, with classes of their own
     "wm.episode_reward",
+    "wm.prediction_reward",
     "wm.reward",
 )
 

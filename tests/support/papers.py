@@ -57,6 +57,7 @@ CONSTANTS = {
     "echo_terminal_gspo": TERMINAL,
     "wmact_grpo": WMACT,
     "policy_alfworld": {**POLICY, "model": "Qwen/Qwen2.5-7B-Instruct", "turns": 15, "steps": 300},
+    "prediction_textworld": {**POLICY, "model": "Qwen/Qwen2.5-7B-Instruct", "turns": 20, "steps": 300},
     "policy_tau2": {**POLICY, "model": "Qwen/Qwen3-8B", "turns": 30, "steps": 200},
 }
 # WMAct's held-out sets, each of 256 rows, in many turns and, with `_single` behind the name, in one

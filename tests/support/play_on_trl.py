@@ -8,6 +8,7 @@ from datasets import Dataset
 from support.on_trl import make, make_tokenizer
 from support.played import Played
 from wm_plugin.hosting.config import RunConfig
+from wm_plugin.hosting.predictions import acting
 from wm_plugin.hosting.tags import actions_of
 from wm_plugin.trl import WorldModelGRPOTrainer
 
@@ -24,8 +25,13 @@ class Speaker(WorldModelGRPOTrainer):
         else:  # the host asks those that called, in their order
             self.rows = [row for row in self.rows if self.acts[row]]
         turns = {row: next(self.running[row]) for row in self.rows}
-        self.acts = {row: '{"name"' in turn or actions_of(turn) is not None for row, turn in turns.items()}
+        self.acts = {row: self._acts(turn) for row, turn in turns.items()}
         return [self.processing_class(f"{turn}<|im_end|>").input_ids for turn in turns.values()], None
+
+    def _acts(self, turn: str) -> bool:
+        if self._wm_left_out is not None:
+            turn = acting(turn, self._wm_left_out).acting
+        return '{"name"' in turn or actions_of(turn) is not None
 
     def _calculate_rewards(self, *args: Any, **kwargs: Any) -> Any:
         found = super()._calculate_rewards(*args, **kwargs)

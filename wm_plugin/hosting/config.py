@@ -95,6 +95,11 @@ class RunConfig(Options):
         "<think>…</think><action>a; b</action>, with no tools in the prompt and observations as user messages.",
         default="tools",
     )
+    prediction_reward: _block("prediction_reward", "wm_plugin.rewards.prediction:PredictionReward") = option(  # type: ignore[valid-type]
+        "A reward for what the policy predicts in a tag before it acts: {reward: exact, coeff: 0.1, level: turn, tag: "
+        "prediction, ask: true}, or some of these (docs/rewards.md).",
+        default=None,
+    )
     turn_budget: _block("turn_budget", "wm_plugin.hosting.annealing:TurnBudget") = option(  # type: ignore[valid-type]
         "WMAct's annealing of the turns that an episode may take: {start: 30, every: 100}. Evaluations keep the first value.",
         default=None,
@@ -217,6 +222,7 @@ WRAPPERS = {  # by field, the innermost first
     "verify": f"{_WRAPPERS}.verified:verified",
     "episode_reward": f"{_WRAPPERS}.rewarded:rewarded",
     "protocol": "wm_plugin.hosting.tags:in_tags",
+    "prediction_reward": "wm_plugin.hosting.predictions:predicted",
 }
 
 

@@ -12,6 +12,8 @@ SHARES = {  # a part of a whole
     "effective_share": ("effective", "actions"),
     "invalid_share": ("invalid", "actions"),
     "compile_error_share": ("compile_errors", "submissions"),
+    "prediction/score": ("prediction/total", "prediction/turns"),
+    "prediction/share": ("prediction/written", "prediction/turns"),
 }
 OF_SUCCESSES = {"turns", "actions"}  # logged for successful episodes alone, too
 BINS = (1, 2, 4, 8, 16, 32)  # upper ends of the bins of turns: 1, 2, 3-4, 5-8, ..., 33+
@@ -24,6 +26,8 @@ def summary(episodes: Iterable[Mapping[str, float]], prefix: str = PREFIX) -> di
       `truncated`, `policy_tokens`, `environment_tokens`, `calls/<tool>` (`calls/unknown`: calls of no tool), and whatever else
       an environment reports.
     * `effective_share` and `invalid_share`: of all actions (WMAct). `compile_error_share`: of all code that was submitted (ECHO).
+    * `prediction/score` and `prediction/share`: the mean score of the turns that were scored by predictions, and the share of
+      them that had one.
     * `control/<name>`: the share of all calls under control whose observations were perturbed so; `control/calls` is a mean.
     * `success/turns_3-4`: the success of the episodes that took 3 or 4 turns.
     * `single_turn_success`: the share of episodes that succeeded in one turn.

@@ -28,6 +28,7 @@ class HostedReward:
         function: the reward: a function or an instance, sync or async.
         label: its name in metrics; None: the last part of `name`, `Mine` of package.module:Mine.
         optional: whether the host leaves a row out if its score is None or NaN.
+        outputs: whether it is called with whole outputs, from which it extracts the predictions, or with predictions.
 
     Attributes:
         call_async: the reward's own method of this name, which does not block an event loop; None without one.
@@ -36,8 +37,17 @@ class HostedReward:
         UserError: the reward does not take predictions and targets first, or it has no tag although it can extract predictions.
     """
 
-    def __init__(self, name: str, function: Reward, *, label: str | None = None, optional: bool = False) -> None:
-        check_tagged(function, name)
+    def __init__(
+        self,
+        name: str,
+        function: Reward,
+        *,
+        label: str | None = None,
+        optional: bool = False,
+        outputs: bool = True,
+    ) -> None:
+        if outputs:
+            check_tagged(function, name)
         self.name, self.function, self.optional = name, function, optional
         self.label = short_name(name) if label is None else label
         self.call_async = getattr(function, "call_async", None)

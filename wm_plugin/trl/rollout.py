@@ -15,6 +15,7 @@ from typing import Any
 
 from wm_plugin.data.turn_texts import categories
 from wm_plugin.hosting.episode import EpisodePort
+from wm_plugin.hosting.predictions import Answer, acting
 from wm_plugin.hosting.world import tool_methods
 from wm_plugin.objectives.weigh import origins_of_tokens
 from wm_plugin.tokens.message import Message, as_text
@@ -38,10 +39,13 @@ from wm_plugin.untrusted import DEEPEST, deeper, encodable
 
 
 @contextmanager
-def parsing_within_bounds(processor: Any) -> Iterator[None]:
+def parsing_within_bounds(processor: Any, predictions: str | None = None) -> Iterator[None]:
     """Turns that the tokenizer's parser fails on, or that nest deeper than our records, are a ValueError of `parse_response`.
 
     TRL takes such a turn as plain text. Other errors would end the run, and a policy can write a turn that causes one.
+
+    Args:
+        predictions: the tag whose content is left out before calls are parsed, and is put at the end of the message's text.
     """
     tokenizer = getattr(processor, "tokenizer", processor)  # a processor's, or the tokenizer itself
     parse = getattr(tokenizer, "parse_response", None)  # transformers 5; TRL parses nothing before it
@@ -49,13 +53,20 @@ def parsing_within_bounds(processor: Any) -> Iterator[None]:
         yield
         return
 
-    def bounded(*args: Any, **kwargs: Any) -> Any:
+    def bounded(ids: Any, *args: Any, **kwargs: Any) -> Any:
+        answer = Answer("", "") if predictions is None else acting(tokenizer.decode(ids), predictions)
+        if answer.predicted:
+            # of no tokens at all it would make a list of no messages
+            ids = tokenizer.encode(answer.acting or tokenizer.eos_token, add_special_tokens=False)
         try:
-            message = parse(*args, **kwargs)
+            message = parse(ids, *args, **kwargs)
         except (RecursionError, LookupError, AttributeError) as error:
             raise ValueError(f"the turn does not parse: {type(error).__name__}") from None
         if deeper(message):  # what copies or renders the message afterwards is recursive, too
             raise ValueError(f"the turn nests more than {DEEPEST} levels deep")
+        if answer.predicted and isinstance(message, dict):
+            text = (message.get("content") or "").removesuffix(tokenizer.eos_token or "")
+            message["content"] = f"{text}{answer.predicted}"
         return encodable(message)
 
     tokenizer.parse_response = bounded

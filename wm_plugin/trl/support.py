@@ -20,6 +20,7 @@ from wm_plugin.hosting import hooks
 from wm_plugin.hosting.annealing import Strength, TurnBudget
 from wm_plugin.hosting.config import check_tool_names
 from wm_plugin.hosting.hooks import Hook
+from wm_plugin.hosting.predictions import prediction_reward
 from wm_plugin.hosting.tags import takes_tags
 from wm_plugin.hosting.world import layers_of, missing_columns, tool_names
 from wm_plugin.objectives.guard import GuardConfig
@@ -382,6 +383,11 @@ def names_of_tools(tools: list[Any] | None, environments: Any) -> set[str]:
         if make is None:
             continue
         cls = make if isinstance(make, type) else type(make())
+        if prediction_reward(cls) is not None:
+            raise UserError(
+                f"{cls.__name__} has a prediction_reward, which the rollouts of AsyncGRPOTrainer do not score; leave it out, or "
+                "use WorldModelGRPOTrainer"
+            )
         if takes_tags(cls):
             raise UserError(
                 f"{cls.__name__} takes actions by tags, which the rollouts of AsyncGRPOTrainer do not read; write protocol: "
@@ -506,6 +512,46 @@ def check_no_curriculum(factories: Any) -> None:
             "control.curriculum changes while the policy trains, and the rollouts of AsyncGRPOTrainer are made in a process that "
             "is not told; leave it out, or use WorldModelGRPOTrainer"
         )
+
+
+def predictions_of(trainer: Any) -> Any:
+    """Return the prediction reward of a run's environments; None if they have none.
+
+    Raises:
+        UserError: they have several, or some have one and others none.
+    """
+    found = {prediction_reward(environment) for environment in _compat.all_environments(trainer)}
+    if len(found) > 1:
+        raise UserError(
+            "the environments have different prediction rewards: write one prediction_reward for all of them"
+        )
+    return next(iter(found), None)
+
+
+def check_predictions(trainer: Any) -> Any:
+    """Return the prediction reward of a run's environments; None if they have none.
+
+    Raises:
+        UserError: scores of turns cannot become advantages of their tokens in this run.
+    """
+    options, args = predictions_of(trainer), trainer.args
+    if options is None:
+        return None
+    if _compat.installed() < _compat.ENVIRONMENT_POOLS:
+        raise UserError(
+            f"prediction_reward needs trl>={_compat.ENVIRONMENT_POOLS}, and trl {trl.__version__} is installed"
+        )
+    if options.of_turns and args.importance_sampling_level != "token":
+        raise UserError(
+            f"importance_sampling_level is {args.importance_sampling_level}: one ratio for all turns would put a turn's "
+            "advantage on all tokens; write importance_sampling_level: token, or prediction_reward.level: sum"
+        )
+    if options.of_turns and args.use_liger_kernel:
+        raise UserError(
+            "use_liger_kernel takes one advantage a completion, and prediction_reward.level: turn has one a turn; write "
+            "use_liger_kernel: false, or prediction_reward.level: sum"
+        )
+    return options
 
 
 def check_tags(trainer: Any) -> bool:

@@ -30,12 +30,14 @@ from wm_plugin.hosting.annealing import TurnBudget
 from wm_plugin.hosting.config import read_field
 from wm_plugin.hosting.episode import EpisodePort, end_together
 from wm_plugin.hosting.figures import summary
+from wm_plugin.hosting.predictions import turn_scores
 from wm_plugin.hosting.tags import REMINDER, TOOL, begins_to_think
 from wm_plugin.hosting.world import resets
 from wm_plugin.objectives.base import Objective
 from wm_plugin.objectives.empty_batches import Tally
 from wm_plugin.objectives.metrics import learn_tools
 from wm_plugin.objectives.run import TRAJECTORIES, WEIGHTS, RunObjective, Weighed, column
+from wm_plugin.objectives.turns import TURNS, on_tokens, turn_advantages
 from wm_plugin.objectives.weigh import without_variance
 from wm_plugin.rewards.empty import EmptyRewardMonitor
 from wm_plugin.tokens.chat import Chat, make_locator
@@ -104,7 +106,7 @@ class WorldModelMixin(TermMixin, _Host):
             else {}
         )
         if problem:
-            if turn_budget is not None or self._wm_ahead or objectives.active:
+            if turn_budget is not None or self._wm_ahead or objectives.active or support.predictions_of(self):
                 raise UserError(problem)
             logger.warning("episodes and environment tokens are not measured: %s", problem)
             return
@@ -115,6 +117,7 @@ class WorldModelMixin(TermMixin, _Host):
             from wm_plugin.trl import look_ahead
 
             look_ahead.check(self, self._wm_ahead)
+        self._wm_predictions = support.check_predictions(self)
         self._wm_strength = support.check_control(self)
         if self._wm_strength is not None:
             starts = "starts at {0.value:g}"
@@ -185,6 +188,7 @@ class WorldModelMixin(TermMixin, _Host):
             thinking=begins_to_think(self._wm_tags.render_results((TOOL,), ("",))),
             limit=asked.get("max_tokens", asked.get("max_new_tokens", self.max_completion_length)),
             end_ids=self._wm_end_ids,
+            predictions=self._wm_left_out,
         )
 
     # -- rollouts: a weight for every token ------------------------------------------------------------------------------------
@@ -212,16 +216,36 @@ class WorldModelMixin(TermMixin, _Host):
             self.max_tool_calling_iterations = self._wm_budget.turns if self.model.training else self._wm_budget.start
         training = self.model.training
         strength = 1.0 if self._wm_strength is None else self._wm_strength.value
-        with parsing_within_bounds(self.processing_class), resets(training=training, strength=strength):
+        parsing = parsing_within_bounds(self.processing_class, self._wm_left_out)
+        with parsing, resets(training=training, strength=strength):
             output = super()._generate_and_score_completions(inputs)
         if training:  # the host has averaged the figures of rewards over ranks
             metrics = {name: values[-1] for name, values in self._metrics["train"].items() if values}
             self._wm_log(self._wm_reward_monitor.record(metrics))
         if self.environments:
             self._wm_episodes += self._episodes(output.get("tool_mask"))
+        if training and self._wm_predictions is not None and self._wm_predictions.of_turns:
+            output[TURNS] = self._turn_advantages(output, self._wm_predictions.coeff)
         if self._wm:
             output.update(self._environment_columns(inputs, output))
         return output
+
+    @property
+    def _wm_left_out(self) -> str | None:
+        """The tag whose content is left out before an answer's calls are parsed."""
+        return None if self._wm_predictions is None else self._wm_predictions.left_out
+
+    def _turn_advantages(self, output: dict[str, Any], coeff: float) -> torch.Tensor:
+        """Return (B, T), what the scores of turns add to the advantages of this rank's completions."""
+        from accelerate.utils import gather_object
+
+        own = [turn_scores(port.environment) for port in self._wm_rollouts.ports]
+        scores = gather_object(own)
+        groups = [row // self._wm_rollouts.group_size for row in range(len(scores))]
+        start = self.accelerator.process_index * len(own)
+        values = turn_advantages(scores, groups, coeff)[start : start + len(own)]
+        mask = output["completion_mask"]
+        return on_tokens(values, mask * output["tool_mask"] if "tool_mask" in output else mask)
 
     def _tool_call_loop(self, *args: Any, **kwargs: Any) -> Any:
         if not self._wm_hooked or (not self.environments and all(one.include_errors for one in self._wm.values())):
@@ -464,6 +488,8 @@ class WorldModelMixin(TermMixin, _Host):
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> torch.Tensor:
+        if TURNS in inputs:
+            inputs = {**inputs, "advantages": inputs["advantages"].unsqueeze(1) + inputs[TURNS]}
         if not self._wm:
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         self._wm_logps = []

@@ -23,6 +23,7 @@ from wm_plugin.data.turn_texts import categories
 from wm_plugin.errors import UserError
 from wm_plugin.hosting.config import check_tool_names
 from wm_plugin.hosting.episode import EpisodePort
+from wm_plugin.hosting.predictions import acting, prediction_reward, turn_scores
 from wm_plugin.hosting.tags import PARAMETER, REMINDER, TOOL, actions_of, begins_to_think, takes_tags
 from wm_plugin.hosting.world import tool_methods, tool_names, turn_limit
 from wm_plugin.tokens.chat import users
@@ -30,7 +31,7 @@ from wm_plugin.tokens.spans import Ending, Origin, SpanError, ending
 from wm_plugin.untrusted import DEEPEST, BoundsError, encodable, loads
 from wm_plugin.verl import dumps
 from wm_plugin.verl.config import read_config
-from wm_plugin.verl.names import ERROR, INFO, MAX_TURNS, MESSAGES, ORIGINS, PROMPT, RESULTS, TOOLS, TRAINING
+from wm_plugin.verl.names import ERROR, INFO, MAX_TURNS, MESSAGES, ORIGINS, PROMPT, RESULTS, SCORES, TOOLS, TRAINING
 from wm_plugin.verl.spans import Block, end_token_ids, locate, make_locator
 
 _OPENING = 16  # tokens in which a `<think>` at the end of a prompt is; a tokenizer of bytes takes 7
@@ -52,6 +53,7 @@ class WorldModelLoopMixin(_Host):
     tools: dict[str, Any]
     tool_schemas: list[dict[str, Any]] | None
     server_manager: Any
+    tool_parser: Any
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -82,9 +84,14 @@ class WorldModelLoopMixin(_Host):
             schemas.append(schema)
             self.tools[name] = _watched(FunctionTool(name, method, parsed, inspect.iscoroutinefunction(method)))
         self.tool_schemas = schemas
+        options = prediction_reward(environment)
+        left_out = None if options is None else options.left_out
         if takes_tags(environment):
             self.tool_schemas = None  # nothing of them in the prompt
             self.tool_parser = TagParser(self.tokenizer)
+            self.tool_parser.left_out = left_out
+        elif left_out is not None:
+            self.tool_parser = _PredictionParser(self.tool_parser, left_out)
 
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> Any:
         if turns := turn_limit(kwargs.pop(MAX_TURNS, None), self._wm.first_turns or 0, MAX_TURNS):
@@ -154,6 +161,7 @@ class WorldModelLoopMixin(_Host):
             environment_tokens=length - sampled,
         )
         output.extra_fields[INFO] = info
+        output.extra_fields[SCORES] = turn_scores(port.environment)
         output.extra_fields["reward_extra_info"] = dict(info)  # verl's validation logs these by itself
         if hasattr(port.environment, "get_reward"):
             reward = await _call(port.environment.get_reward)
@@ -315,12 +323,34 @@ class TagParser(ToolParser):
     """Reads the actions between tags as a call of the environment's one tool; an answer without them is a final one."""
 
     thinking = False  # whether the prompt of the next answer ends in an open `<think>`
+    left_out: str | None = None  # the tag of predictions, whose content is not acted on
 
     async def extract_tool_calls(self, responses_ids: list[int], *_: Any, **__: Any) -> tuple[str, list[FunctionCall]]:
         text = await asyncio.to_thread(self.tokenizer.decode, responses_ids)
-        actions = actions_of(text, thinking=self.thinking)
+        answer = text if self.left_out is None else acting(text, self.left_out, thinking=self.thinking).acting
+        actions = actions_of(answer, thinking=self.thinking)
         calls = [] if actions is None else [FunctionCall(name=TOOL, arguments=json.dumps({PARAMETER: actions}))]
         return text, calls
+
+
+class _PredictionParser:
+    """One of verl's parsers, which is not shown what stands in predictions; they are put at the end of the message's text."""
+
+    def __init__(self, parser: ToolParser, tag: str) -> None:
+        self._parser, self._tag = parser, tag
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._parser, name)
+
+    async def extract_tool_calls(
+        self, responses_ids: list[int], *args: Any, **kwargs: Any
+    ) -> tuple[str, list[FunctionCall]]:
+        tokenizer = self._parser.tokenizer
+        answer = acting(await asyncio.to_thread(tokenizer.decode, responses_ids), self._tag)
+        if answer.predicted:
+            responses_ids = await asyncio.to_thread(tokenizer.encode, answer.acting, add_special_tokens=False)
+        content, calls = await self._parser.extract_tool_calls(responses_ids, *args, **kwargs)
+        return f"{content or ''}{answer.predicted}" if answer.predicted else content, calls
 
 
 def _in_text(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

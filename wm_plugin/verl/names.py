@@ -23,6 +23,7 @@ ERROR = "wm_error"  # why the origins are missing
 TOOLS = "wm_tools"  # the names of the tools that the policy may call
 RESULTS = "wm_results"  # [how many results its calls had, how many of them verl cut at max_tool_response_length]
 INFO = "wm_info"  # the environment's figures; a reward worker overwrites verl's own `reward_extra_info`
+SCORES = "wm_scores"  # the score of each turn's prediction; None: the turn is not scored
 MESSAGES = "wm_messages"  # the completion's messages, for `select_rollout`
 PROMPT = "wm_prompt"  # the prompt's messages and tools (`dumps.Shown`), where verl dumps rollouts
 

@@ -55,6 +55,7 @@ _REWARD_LOOP = "verl.experimental.reward_loop"
 _REWARDS = f"{_REWARD_LOOP}.reward_manager.base"
 _AGENT = "actor_rollout_ref.rollout.agent"
 _MANAGER = "verl.trainer.ppo.v1.AgentLoopManagerTQ"
+_LOSSES_OF_TRAJECTORIES = ("geo_mean",)
 GIVES_SPANS = "gives_env_spans"  # what a manager of the user's own declares
 # Everything that we override, call, replace or read upstream. A test closes the list.
 HOOKS = (
@@ -241,6 +242,7 @@ def check_config(config: Any) -> WorldModelConfig:
         if problem := _foreign_loop(config):
             raise UserError(f"wm.environment is driven by our agent loop, and {problem}")
         _check_rewards(config, wm)
+        _check_predictions(config, wm)
     if wm.environment is not None or wm.objectives.active:
         _check_manager(config)
         _check_rows_loops(config, wm)
@@ -479,6 +481,24 @@ def _check_rewards(config: Any, wm: WorldModelConfig) -> None:
                 f"{without[0]} has no get_reward, and no reward is configured{rows}; write get_reward, or wm.reward=NAME with "
                 "'+wm=[echo,reward]', or reward.custom_reward_function.path=FILE"
             )
+
+
+def _check_predictions(config: Any, wm: WorldModelConfig) -> None:
+    """Refuse advantages of turns where the policy's loss has one advantage a trajectory, or verl's own trainer runs."""
+    if wm.prediction_reward is None or not wm.prediction_reward.of_turns:
+        return
+    mode = config.actor_rollout_ref.actor.policy_loss.get("loss_mode", "vanilla")
+    if mode in _LOSSES_OF_TRAJECTORIES:
+        raise UserError(
+            f"actor.policy_loss.loss_mode is {mode}, which averages the advantages of a trajectory's tokens; write another one, "
+            "or wm.prediction_reward.level=sum"
+        )
+    trainer = config.trainer.v1.trainer_mode
+    if trainer not in TRAINER_MODES.values():
+        raise UserError(
+            f"trainer.v1.trainer_mode is {trainer!r}, and advantages of turns are added by our trainers; write "
+            f"trainer.v1.trainer_mode={TRAINER_MODES.get(trainer, TRAINER_MODE)}, or wm.prediction_reward.level=sum"
+        )
 
 
 def _is_verls(manager: Any) -> bool:

@@ -40,6 +40,7 @@ from wm_plugin.hosting.world import check_columns, layers_of
 from wm_plugin.objectives.empty_batches import Tally
 from wm_plugin.objectives.metrics import learn_tools, size, token_sums
 from wm_plugin.objectives.run import Objectives, RunObjective, Weighed, column
+from wm_plugin.objectives.turns import on_tokens, turn_advantages
 from wm_plugin.objectives.weigh import origins_of_tokens, without_variance
 from wm_plugin.tokens.spans import SPAN_FIELD, Origin, ending, read_spans, zero_runs
 from wm_plugin.verl import dumps, state, support
@@ -57,6 +58,7 @@ from wm_plugin.verl.names import (
     ORIGINS,
     PROMPT,
     RESULTS,
+    SCORES,
     SUMS,
     TOOL_IDS,
     TOOLS,
@@ -210,7 +212,7 @@ class WorldModelTrainerMixin(_Host):
             turns = self._wm_turn_budget.turns + 1  # and the turn that ends
             # one value a row: an asynchronous mode's checkpoint keeps waiting rows, but no values of a whole batch
             tu.assign_non_tensor_stack(batch, MAX_TURNS, [turns] * len(batch))
-        if self._wm.control is not None or self._wm.simulation is not None:
+        if any(one is not None for one in (self._wm.control, self._wm.simulation, self._wm.prediction_reward)):
             strength = 1.0 if self._wm_strength is None else self._wm_strength.value
             tu.assign_non_tensor_stack(batch, TRAINING, [strength] * len(batch))
         return batch
@@ -321,6 +323,8 @@ class WorldModelTrainerMixin(_Host):
         self._record_cuts([row.extra[RESULTS] for row in rows if row.extra.get(RESULTS)], metrics)
         if self._wm.objectives.refills:
             self._record_unfilled(rows, metrics)
+        if self._wm.prediction_reward is not None and self._wm.prediction_reward.of_turns:
+            batch = self._add_turn_advantages(batch, rows, self._wm.prediction_reward.coeff)
         if not self._wm_on:
             return batch
         columns = TensorDict(batch_size=len(rows))
@@ -329,6 +333,20 @@ class WorldModelTrainerMixin(_Host):
             self._wm_selected[one.name] = int(torch.count_nonzero(columns[column(WEIGHTS, one.name)].values()))
         # the meta that comes back names the new columns: with the old one the workers would never see them
         return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=columns)
+
+    def _add_turn_advantages(self, batch: Any, rows: Sequence["Row"], coeff: float) -> Any:
+        """Add the scores of turns to the advantages of their tokens, after the host's own estimator. Returns are left alone."""
+        advantages = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["advantages"])[
+            "advantages"
+        ]
+        scores = [row.extra.get(SCORES) or [] for row in rows]
+        groups = [(number if row.padding else "", row.uid) for number, row in enumerate(rows)]
+        values = turn_advantages(scores, groups, coeff)
+        sampled = [torch.zeros_like(row.sampled) if row.padding else row.sampled for row in rows]
+        added = on_tokens(values, torch.nn.utils.rnn.pad_sequence(sampled, batch_first=True))
+        summed = [own + more[: len(own)].to(own.dtype) for own, more in zip(advantages.unbind(), added, strict=True)]
+        fields = TensorDict({"advantages": torch.nested.as_nested_tensor(summed, layout=torch.jagged)}, len(rows))
+        return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
 
     def _record_episodes(self, episodes: list[dict[str, float]], metrics: dict) -> None:
         metrics.update(summary(episodes))

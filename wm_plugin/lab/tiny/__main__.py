@@ -40,6 +40,7 @@ def _parser() -> argparse.ArgumentParser:
     flag("--out", type=Path, required=True, help="directory to write")
     flag("--seed", type=int, default=0)
     flag("--random", action="store_true", help="leave the weights untrained (seconds; for smoke tests)")
+    flag("--predicts", action="store_true", help="write the next board between <p> and </p> before each move")
     flag("--texts", action="store_true", help="write texts up to the end token instead of calls, as a world model does")
     flag("--foresees", type=Path, metavar="DIR", help="write the policy in this folder as one that predicts the board "
          "after a move; it writes no end, so sample the 20 tokens of a board")  # fmt: skip
@@ -93,8 +94,8 @@ def policy(options: Namespace) -> None:
     """Write a tiny policy that can walk and predict its world, as a directory that `from_pretrained` and the trainers load."""
     from wm_plugin.lab.tiny import words
     from wm_plugin.lab.tiny.folder import check_out, load, save
-    from wm_plugin.lab.tiny.policy import make_model, make_tokenizer
-    from wm_plugin.lab.tiny.warm_start import HEADS, STOP_AT, behaviour_cloning, world_model_sft
+    from wm_plugin.lab.tiny.policy import ACTIONS, make_model, make_tokenizer
+    from wm_plugin.lab.tiny.warm_start import CLONING_STEPS, HEADS, STOP_AT, behaviour_cloning, world_model_sft
     from wm_plugin.lab.tiny.world_model import unparsed, world_tokenizer
 
     if options.vocabulary is not None and not options.words:
@@ -117,10 +118,13 @@ def policy(options: Namespace) -> None:
     if not (options.foresees or options.words or options.random):
         with _bars() as bar:
             exact = world_model_sft(model, tokenizer, seed, progress=bar("predict the world"))
-            behaviour_cloning(model, tokenizer, seed, progress=bar("clone the shortest way"))
+            cloning: Any = {"steps": 2 * CLONING_STEPS, "predicts": True} if options.predicts else {}
+            behaviour_cloning(model, tokenizer, seed, progress=bar("clone the shortest way"), **cloning)
         if exact < STOP_AT:
             print(f"The world model reached an exact match of {exact:.2f}, less than {STOP_AT}: a weak start; try another "
                   "seed.", file=sys.stderr)  # fmt: skip
+    if options.predicts:
+        model.generation_config.eos_token_id = [tokenizer.eos_token_id, *tokenizer(ACTIONS).input_ids]
     if options.foresees or options.texts or options.words:
         model.generation_config.eos_token_id = tokenizer.eos_token_id  # a policy's turn ends at each move
         unparsed(tokenizer)

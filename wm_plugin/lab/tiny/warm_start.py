@@ -17,7 +17,8 @@ from wm_plugin.lab.evaluation.one_step import evaluate
 from wm_plugin.lab.tiny.policy import HEADER, Tokenizer
 from wm_plugin.worlds.grid import MAX_TURNS, SIZE, GridEnvironment, expert, make_boards, walk, wanderer
 
-POLICY, OBSERVATION = 1, 2  # kinds of tokens; 0: the first board, a header, or padding
+POLICY, OBSERVATION, PREDICTION = 1, 2, 3  # kinds of tokens; 0: the first board, a header, or padding
+TAG = "p"  # of a policy that predicts: a turn is <p>the next board</p> and a move
 # The next board's cell depends on the same cell and its four neighbours (16 to 26 tokens back) and on the move (up to 20 tokens
 # back), and a head attends to each. With 2 heads a layer, training succeeds with some seeds only.
 HEADS = 4
@@ -34,18 +35,22 @@ Progress = Callable[[int, int], None]  # steps done, steps planned
 
 
 def encode(
-    tokenizer: Tokenizer, episodes: Sequence[Sequence[str]], *, end: bool = False
+    tokenizer: Tokenizer, episodes: Sequence[Sequence[str]], *, end: bool = False, predicts: bool = False
 ) -> tuple[list[list[int]], ...]:
     """Return token ids and kinds of episodes [observation, action, observation, ...], as the chat template writes them.
 
-    With `end`, a last policy turn, the end-of-sequence token alone, closes each episode.
+    With `end`, a last policy turn, the end-of-sequence token alone, closes each episode. With `predicts`, the policy writes the
+    next observation before each action.
     """
     texts, all_kinds = [], []
     for first, *parts in episodes:
         text, kinds = first, [0] * len(first)
         for index, part in enumerate(parts):  # one token a character
-            text += part if index % 2 else HEADER + part
-            kinds += [OBSERVATION] * len(part) if index % 2 else [0, POLICY]
+            if index % 2:
+                text, kinds = text + part, kinds + [OBSERVATION] * len(part)
+                continue
+            said = f"<{TAG}>{parts[index + 1]}</{TAG}>" if predicts else ""
+            text, kinds = f"{text}{HEADER}{said}{part}", [*kinds, 0, *[PREDICTION] * len(said), POLICY]
         texts.append(text + HEADER * end)
         all_kinds.append(kinds + [0, POLICY] * end)
     all_ids = [list(ids) + [tokenizer.eos_token_id] * end for ids in tokenizer(texts).input_ids]
@@ -123,22 +128,27 @@ def behaviour_cloning(
     steps: int = CLONING_STEPS,
     demonstrations: int = 2000,
     environment_weight: float = 0.5,
+    predicts: bool = False,
     rate: float = 2e-3,
     progress: Progress | None = None,
     world: World = GridEnvironment,
 ) -> None:
     """Clone shortest ways into `model` in place, plus `environment_weight` times the loss on the observations between.
 
-    Each loss is the mean over its own tokens. One mean over both would drown the actions, which are 1 token in 20.
+    Each loss is the mean over its own tokens. One mean over both would drown the actions, which are 1 token in 20. With
+    `predicts`, the predictions that the policy writes before its actions have a loss of their own.
     """
     boards = boards_of(world, demonstrations, seed)
     rng = random.Random(seed)
-    ids, kinds = encode(tokenizer, [walk(board, expert(rng), MAX_TURNS, world) for board in boards], end=True)
+    shown = [walk(board, expert(rng), MAX_TURNS, world) for board in boards]
+    ids, kinds = encode(tokenizer, shown, end=True, predicts=predicts)
 
     def loss(tokens: Tensor, kind: Tensor) -> Tensor:
         logits, targets, kind = model(input_ids=tokens[:, :-1]).logits, tokens[:, 1:], kind[:, 1:]
         policy, observation = kind == POLICY, kind == OBSERVATION
         cloning = cross_entropy(logits[policy], targets[policy])
+        if predicts:
+            cloning = cloning + cross_entropy(logits[kind == PREDICTION], targets[kind == PREDICTION])
         return cloning + environment_weight * cross_entropy(logits[observation], targets[observation])
 
     for step in train(model, ids, kinds, loss, steps=steps, batch=_BATCH_OF_DEMONSTRATIONS, rate=rate, seed=seed):

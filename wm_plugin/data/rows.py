@@ -37,6 +37,7 @@ ABILITY = "world_model"  # verl only groups by it
 REWARD = "reward"  # column of a dialogue's reward
 _MASKS = {"trl": "assistant_masks", "verl": "loss_mask"}
 _INSTEAD = "give a tokenizer, and the rows are tokens, or write a .jsonl file instead"
+_SPAN = {"start": "int32", "end": "int32", "role": "string", "tool": "string", "content": "bool_"}
 _BATCH = 1000  # rows in a row group of parquet
 _NEEDS_TOKENS = "neither host can leave an assistant's message out: give a tokenizer, and the rows are tokens"
 
@@ -64,8 +65,8 @@ def sft_row(sample: Sample, host: str, *, single: bool) -> Row:
 
 
 def token_row(tokens: Tokens, host: str, sample: Sample | None = None) -> Row:
-    """Make a row of tokens for fine-tuning: the ids and a mask, 1 = the token counts; of an agent's dialogue also the spans of what
-    the environment said, and its reward.
+    """Make a row of tokens for fine-tuning: the ids and a mask, 1 = the token counts; of an agent's dialogue also the spans of
+    what the environment said, and its reward.
     """
     row: Row = {"input_ids": tokens.ids, _MASKS[host]: tokens.mask}
     if sample is not None and sample.observed:
@@ -155,12 +156,7 @@ def _schema(batch: list[Row], names: list[str]) -> Any:
         "input_ids": pyarrow.list_(pyarrow.int32()),
         **dict.fromkeys(_MASKS.values(), pyarrow.list_(pyarrow.int8())),
         REWARD: pyarrow.float64(),
-        SPAN_FIELD: pyarrow.list_(
-            pyarrow.struct(
-                [("start", pyarrow.int32()), ("end", pyarrow.int32()), ("role", pyarrow.string()), ("tool", pyarrow.string())]
-                + [("content", pyarrow.bool_())]
-            )
-        ),
+        SPAN_FIELD: pyarrow.list_(pyarrow.struct([(name, getattr(pyarrow, kind)()) for name, kind in _SPAN.items()])),
     }
     return pyarrow.schema(
         (name, kinds.get(name) or _without_nulls(pyarrow.array([row.get(name) for row in batch]).type))

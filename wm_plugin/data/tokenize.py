@@ -108,7 +108,11 @@ class Tokeniser:
         Raises:
             UserError: these are not the tokens of these messages, or the template hides where a content is.
         """
-        chat = Chat(self._chat.tokenizer, self._chat.template, chat_template_kwargs) if chat_template_kwargs else self._chat
+        chat = (
+            Chat(self._chat.tokenizer, self._chat.template, chat_template_kwargs)
+            if chat_template_kwargs
+            else self._chat
+        )
         text = chat.render(messages, tools=tools)
         ((own, starts),) = chat.encode([text])
         if list(own) != list(ids):
@@ -138,8 +142,8 @@ class Tokeniser:
         """
         text, starts = tokens
         spoken = [number for number, one in enumerate(messages) if one["role"] == "assistant" and number >= first]
-        numbers = range(spoken[0], len(messages)) if spoken else ()
-        numbers = [number for number in numbers if messages[number]["role"] != "assistant"]
+        after = range(spoken[0], len(messages)) if spoken else ()
+        numbers = [number for number in after if messages[number]["role"] != "assistant"]
         regions = _contents(chat, messages, numbers, tools, text)
         ranges = {n: (bisect_left(starts, start), bisect_left(starts, end)) for n, (start, end) in regions.items()}
         names = [one.get("name") for one in named_results(plain_messages(messages))] if numbers else []
@@ -288,12 +292,14 @@ def _contents(
     if again + rest == text:
         return regions
     for number in numbers:
-        before, sentinel, after = chat.render(_masked(messages, [number]), tools=tools).partition(_SENTINEL.format(number))
+        before, sentinel, after = chat.render(_masked(messages, [number]), tools=tools).partition(
+            _SENTINEL.format(number)
+        )
         same = sentinel and text.startswith(before) and text.endswith(after) and len(before + after) <= len(text)
         if not same:
             raise UserError(
-                f"the chat template does not write the content of message {number + 1} ({messages[number]['role']}) as text of its "
-                "own; take a template that does"
+                f"the chat template does not write the content of message {number + 1} ({messages[number]['role']}) as text of "
+                "its own; take a template that does"
             )
         regions[number] = len(before), len(text) - len(after)
     return regions

@@ -72,7 +72,10 @@ class Dialogues:
         for one in self._running:
             tally = Tally(environment=int(environment.sum()))
             spans = one.weigh([origins], [False], tally, rollouts=[rollout], held_out=held_out)
-            columns |= {name: values[0] if values.ndim == 2 else values for name, values in one.columns(spans, stop - start).items()}
+            columns |= {
+                name: values[0] if values.ndim == 2 else values
+                for name, values in one.columns(spans, stop - start).items()
+            }
         return columns
 
     def check(self, rows: Iterable[Dialogue], where: str, limit: str) -> None:
@@ -113,7 +116,7 @@ class Dialogues:
         return origins
 
     def _turns(self, row: Dialogue) -> tuple[list[tuple[str, str]], int, torch.Tensor]:
-        """Return the texts (action, observation) of each span, where the agent first spoke, and the mask of what it said after."""
+        """Return the texts (action, observation) of each span, where the agent first spoke, and the mask of its tokens."""
         begin = next((place for place, counts in enumerate(row.trained) if counts), 0)
         begin = min([begin, *(span.start for span in row.spans)])
         agents = torch.ones(len(row.ids) - begin, dtype=torch.uint8)
@@ -150,9 +153,8 @@ def check_objectives(objectives: Objectives, where: str) -> None:
     for one in objectives.values():
         if one.zero_variance_groups != "keep":
             raise UserError(
-                f"{where}zero_variance_groups is {one.zero_variance_groups}, and in fine-tuning there are no groups of rollouts; leave "
-                "it out"
+                f"{where}zero_variance_groups is {one.zero_variance_groups}, and in fine-tuning there are no groups of rollouts; "
+                "leave it out"
             )
         if one.tempered and one.preset_name is None:  # a preset says it of its own trainer's rollouts
             raise UserError(f"{where}tempered is true, and fine-tuning samples at no temperature; leave it out")
-

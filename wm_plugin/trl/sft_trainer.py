@@ -120,7 +120,8 @@ class WorldModelSFTTrainer(EvaluatedMixin, SFTTrainer):
             logger.warning("environment tokens are not measured (coeff is 0): %s", error)
         decode = partial(self.processing_class.decode, skip_special_tokens=True)
         dialogues = Dialogues(running, decode)
-        self.data_collator = Collator(self.data_collator, self._wm_rows, dialogues, running)
+        collate: Any = self.data_collator
+        self.data_collator = Collator(collate, self._wm_rows, dialogues, running)
         if not running:
             return
         if objectives.active:
@@ -150,11 +151,17 @@ class WorldModelSFTTrainer(EvaluatedMixin, SFTTrainer):
             logger.warning("environment tokens of the %s are not measured (coeff is 0)", problem)
         self._wm_rows.add(part)
         coded = tokens.map(
-            part.encode, with_indices=True, load_from_cache_file=False, new_fingerprint=secrets.token_hex(8), desc="Placing"
+            part.encode,
+            with_indices=True,
+            load_from_cache_file=False,
+            new_fingerprint=secrets.token_hex(8),
+            desc="Placing",
         )
         if args.max_length is not None and not packing:
             # the host drops rows that are cut before the agent speaks; to it, places are labels like others
-            kept = slice(None, args.max_length) if args.truncation_mode == "keep_start" else slice(-args.max_length, None)
+            kept = (
+                slice(None, args.max_length) if args.truncation_mode == "keep_start" else slice(-args.max_length, None)
+            )
             speaks = [bool((np.asarray(labels[kept]) != IGNORED).any()) for labels in tokens["labels"]]
             if not all(speaks):
                 coded = coded.select(np.flatnonzero(speaks))
@@ -229,8 +236,8 @@ class WorldModelSFTTrainer(EvaluatedMixin, SFTTrainer):
         result = super().compute_loss(forward, inputs, return_outputs, num_items_in_batch)
         if len(found) != 1:
             raise RuntimeError(
-                f"the loss computed log-probabilities {len(found)} times instead of once; which of them the world-model term should "
-                "use is not known"
+                f"the loss computed log-probabilities {len(found)} times instead of once; which of them the world-model term "
+                "should use is not known"
             )
         columns["advantages"] = (inputs["labels"][:, 1:] != IGNORED).float()
         columns["wm_masked"] = torch.zeros((), device=found[0].device)
@@ -243,7 +250,9 @@ class WorldModelSFTTrainer(EvaluatedMixin, SFTTrainer):
 class Part:
     """The rows of one dataset: what is known of each, and where its tokens begin among the run's."""
 
-    def __init__(self, dataset: Dataset, spans: list[list[Span]], lengths: list[int], problem: tuple[int, str] | None) -> None:
+    def __init__(
+        self, dataset: Dataset, spans: list[list[Span]], lengths: list[int], problem: tuple[int, str] | None
+    ) -> None:
         self.spans, self.problem, self.first = spans, problem, 0
         names = [name for name in ("input_ids", "labels", REWARD) if name in dataset.column_names]
         self._dataset = dataset.select_columns(names)
@@ -321,7 +330,7 @@ class Rows:
 
 
 class Collator:
-    """Collates as the host does, and adds the objectives' columns: (B, T - 1), of the tokens that the labels' columns from 1 predict.
+    """Collates as the host does, and adds the objectives' columns, (B, T - 1): those of `labels` without the first.
 
     Args:
         collate: the host's.
@@ -333,10 +342,15 @@ class Collator:
     def __call__(self, examples: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
         restored, columns = [], []
         for example in examples:
-            labels, ids = np.asarray(example["labels"], dtype=np.int64), np.asarray(example["input_ids"], dtype=np.int64)
+            labels, ids = (
+                np.asarray(example["labels"], dtype=np.int64),
+                np.asarray(example["input_ids"], dtype=np.int64),
+            )
             coded = labels <= _CODES
             places, trained = np.divmod(_CODES - labels, 2)
-            restored.append({**example, "labels": np.where(coded, np.where(trained == 1, ids, IGNORED), labels).tolist()})
+            restored.append(
+                {**example, "labels": np.where(coded, np.where(trained == 1, ids, IGNORED), labels).tolist()}
+            )
             if self._running:
                 lengths = example.get("seq_lengths") or [len(labels)]
                 columns.append(self._columns(np.where(coded, places, -1), lengths))
@@ -346,7 +360,9 @@ class Collator:
         for name in columns[0]:
             values = [own[name] for own in columns]
             if name.startswith(TRAJECTORIES):
-                batch[name] = torch.cat(values) if len(batch["labels"]) == len(values) else torch.cat(values).sum()[None]
+                batch[name] = (
+                    torch.cat(values) if len(batch["labels"]) == len(values) else torch.cat(values).sum()[None]
+                )
                 continue
             if len(batch["labels"]) != len(values):  # without padding, the rows are one
                 values = [torch.cat(values)]
@@ -362,7 +378,9 @@ class Collator:
             parts += self._pieces(places[position : position + length])
             position += length
         summed = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
-        return {name: values.sum()[None] if name.startswith(TRAJECTORIES) else values for name, values in summed.items()}
+        return {
+            name: values.sum()[None] if name.startswith(TRAJECTORIES) else values for name, values in summed.items()
+        }
 
     def _pieces(self, places: np.ndarray) -> Iterator[dict[str, torch.Tensor]]:
         """Yield the columns of pieces of rows, of which one follows the other where the host packs without their lengths."""

@@ -177,7 +177,11 @@ HARNESS_HOOKS = (
 _SFT = "SFTTrainer"
 SFT_HOOKS = (
     Hook("trl", f"{_SFT}.compute_loss", ("model", "inputs", "return_outputs", "num_items_in_batch")),
-    Hook("trl", f"{_SFT}._prepare_dataset", ("dataset", "processing_class", "args", "packing", "formatting_func", "dataset_name")),
+    Hook(
+        "trl",
+        f"{_SFT}._prepare_dataset",
+        ("dataset", "processing_class", "args", "packing", "formatting_func", "dataset_name"),
+    ),
     Hook("trl", f"{_SFT}.evaluate", ("eval_dataset", "ignore_keys", "metric_key_prefix")),
     Hook("trl.trainer.utils", "FusedCausalLMOutput", ("log_probs", "entropy", "is_top1", "label_mask")),
     *(
@@ -264,11 +268,13 @@ def require_sft() -> None:
     """Raises UserError where the installed TRL's SFT trainer cannot carry the term, with the way out."""
     if _compat.installed() < _compat.SFT_HEAD:
         raise UserError(
-            f"the world-model term on SFTTrainer needs trl>={_compat.SFT_HEAD}, and trl {trl.__version__} is installed; install it"
+            f"the world-model term on SFTTrainer needs trl>={_compat.SFT_HEAD}, and trl {trl.__version__} is installed; "
+            "install it"
         )
     if moved := hooks.missing_hooks(SFT_HOOKS):
         raise UserError(
-            f"trl {trl.__version__} lacks what the world-model term on SFTTrainer needs: {'; '.join(moved)}; install another version"
+            f"trl {trl.__version__} lacks what the world-model term on SFTTrainer needs: {'; '.join(moved)}; install another "
+            "version"
         )
 
 
@@ -428,24 +434,26 @@ def check_sft_rows(
     The arguments are the trainer's, in its order.
     """
     sets = eval_dataset.values() if isinstance(eval_dataset, dict) else [eval_dataset]
-    for rows in filter(None.__ne__, [train_dataset, *sets]):
+    for rows in (one for one in (train_dataset, *sets) if one is not None):
         if isinstance(rows, IterableDataset):
-            raise UserError(
-                "the training or an evaluation set is a stream, whose tokens have no places; load it whole, or give rows of wm data "
-                "build --as imitation --tokenizer"
-            )
+            raise UserError("the training or an evaluation set is a stream, whose tokens have no places; load it whole")
         if {"image", "images"} & {*(rows.column_names or ())}:
             raise UserError("the rows have images, whose tokens have no text to locate; leave them out, or use coeff 0")
     if isinstance(processing_class, ProcessorMixin):
-        raise UserError(f"{type(processing_class).__name__} is a processor of images; pass its tokenizer, or use coeff 0")
-    for name, given in (
-        ("data_collator", data_collator is not None),
-        ("compute_loss_func", compute_loss_func is not None),
-        ("dataset_kwargs: {skip_prepare_dataset: true}", bool((getattr(args, "dataset_kwargs", None) or {}).get("skip_prepare_dataset"))),
-        ("label_smoothing_factor", bool(getattr(args, "label_smoothing_factor", 0))),
-    ):
+        raise UserError(
+            f"{type(processing_class).__name__} is a processor of images; pass its tokenizer, or use coeff 0"
+        )
+    unprepared = (getattr(args, "dataset_kwargs", None) or {}).get("skip_prepare_dataset")
+    for name, given in {
+        "data_collator": data_collator is not None,
+        "compute_loss_func": compute_loss_func is not None,
+        "dataset_kwargs: {skip_prepare_dataset: true}": unprepared,
+        "label_smoothing_factor": getattr(args, "label_smoothing_factor", 0),
+    }.items():
         if given:
-            raise UserError(f"{name} takes the place of what the world-model term is added to; leave it out, or use coeff 0")
+            raise UserError(
+                f"{name} takes the place of what the world-model term is added to; leave it out, or use coeff 0"
+            )
 
 
 def check_sft(trainer: Any, objectives: Objectives, tools: set[str]) -> None:
@@ -465,12 +473,15 @@ def check_sft(trainer: Any, objectives: Objectives, tools: set[str]) -> None:
         )
     if args.packing and args.packing_strategy == "wrapped":
         for one in objectives.values():
-            for name, needs in (("normalization", one.normalization == "per_trajectory"), ("include_truncated", not one.include_truncated)):
-                if needs:
-                    raise UserError(
-                        f"packing_strategy wrapped cuts dialogues anywhere, and {name} {getattr(one, name)} asks where they end; write "
-                        "packing_strategy: bfd"
-                    )
+            ends = {
+                "normalization": one.normalization == "per_trajectory",
+                "include_truncated": not one.include_truncated,
+            }
+            for name in (name for name, needs in ends.items() if needs):
+                raise UserError(
+                    f"packing_strategy wrapped cuts dialogues anywhere, and {name} {getattr(one, name)} asks where they end; "
+                    "write packing_strategy: bfd"
+                )
     for one in objectives.values():
         if isinstance(one.guard, GuardConfig) and one.active:
             _check_guard(trainer, one.guard)

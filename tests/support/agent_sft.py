@@ -109,3 +109,7 @@ def of_spans(
         return found
 
     return weights
+
+
+# The agent's and the environment's mean loss of these rows under the tiny policy of seed 0, which both hosts must find.
+AGREED = (4.6, 4.7)

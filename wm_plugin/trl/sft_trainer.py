@@ -74,6 +74,7 @@ class WorldModelSFTTrainer(EvaluatedMixin, SFTTrainer):
         UserError: a combination that is not known to be exact (see `wm_plugin.trl.support`), with the way out.
     """
 
+    data_collator: Any  # the host's
     _wm_explores = False  # an agent that is cloned becomes surer of its actions, and should
 
     def __init__(
@@ -120,8 +121,7 @@ class WorldModelSFTTrainer(EvaluatedMixin, SFTTrainer):
             logger.warning("environment tokens are not measured (coeff is 0): %s", error)
         decode = partial(self.processing_class.decode, skip_special_tokens=True)
         dialogues = Dialogues(running, decode)
-        collate: Any = self.data_collator
-        self.data_collator = Collator(collate, self._wm_rows, dialogues, running)
+        self.data_collator = Collator(self.data_collator, self._wm_rows, dialogues, running)
         if not running:
             return
         if objectives.active:

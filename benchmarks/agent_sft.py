@@ -12,8 +12,8 @@ share of boards that are right as a whole; `agent_nll`, the NLL of the agent's t
 `success` of played episodes. Then GRPO from the first two, without the term and (from `term`) with it at coefficient 1.
 
 Rule, over n = 5 seeds, of paired differences to `stock` with a t interval of 95%: `env_nll` is *lower* if the interval is below 0
-and every seed is; `agent_nll` is *equal* if the interval has 0 in it or the mean is within 0.02 nats; else it differs. Nothing was
-tuned: the settings are those of the demo's cloning and RL, with fewer steps.
+and every seed is; `agent_nll` is *equal* if the interval has 0 in it or the mean is within 0.02 nats; else it differs. Nothing
+was tuned: the settings are those of the demo's cloning and RL, with fewer steps.
 
     python benchmarks/agent_sft.py --seeds 1 2 3 4 5       # adds each seed, as it ends, to results/agent_sft.json
 """
@@ -158,7 +158,8 @@ def paired(records: list[dict[str, Any]], arm: str, base: str, metric: str) -> t
 
 
 def table(records: list[dict[str, Any]]) -> str:
-    text = f"# {__doc__.strip()}\n\nn = {len(records)} seeds ({', '.join(str(one['seed']) for one in records)}). Mean ± standard deviation.\n\n"
+    seeds = ", ".join(str(one["seed"]) for one in records)
+    text = f"# {(__doc__ or '').strip()}\n\nn = {len(records)} seeds ({seeds}). Mean ± standard deviation.\n\n"
     text += f"| arm | {' | '.join(METRICS)} |\n|---|{'---:|' * len(METRICS)}\n"
     for arm in records[0]["arms"]:
         cells = []
@@ -166,7 +167,8 @@ def table(records: list[dict[str, Any]]) -> str:
             values = [one["arms"][arm][metric] for one in records]
             cells.append(f"{statistics.fmean(values):.3f} ± {statistics.stdev(values) if len(values) > 1 else 0:.3f}")
         text += f"| {arm} | {' | '.join(cells)} |\n"
-    text += "\nPaired differences, with half a t interval of 95%:\n\n| | metric | difference | by the rule |\n|---|---|---:|---|\n"
+    text += "\nPaired differences, with half a t interval of 95%:\n\n"
+    text += "| | metric | difference | by the rule |\n|---|---|---:|---|\n"
     pairs = [(arm, "stock") for arm in ("term", "pooled")] + [
         ("term, RL at 0", "stock, RL at 0"),
         ("term, RL at 1", "stock, RL at 0"),
@@ -198,7 +200,7 @@ def main() -> None:
         print(json.dumps(made), flush=True)
         if options.trial:
             continue
-        known = [one for one in json.loads(RESULTS.read_text())["runs"]] if RESULTS.exists() else []
+        known = json.loads(RESULTS.read_text())["runs"] if RESULTS.exists() else []
         records = sorted([*(one for one in known if one["seed"] != seed), made], key=lambda one: one["seed"])
         RESULTS.write_text(json.dumps({"settings": SETTINGS, "runs": records}, indent=1) + "\n")
         RESULTS.with_suffix(".md").write_text(table(records))

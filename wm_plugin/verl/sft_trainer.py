@@ -38,6 +38,8 @@ class WorldModelSFTTrainer(SFTTrainer):
         UserError: a setting that is not known to be exact, or rows without observations.
     """
 
+    training_client: Any  # the host's
+
     def __init__(self, config: Any) -> None:
         self._wm_objectives = Objectives() if config.get("wm") is None else support.check_sft(config)
         with open_dict(config):
@@ -209,8 +211,8 @@ class Client:
         return values
 
     def _report(self, one: RunObjective, environment: int, selected: int) -> None:
-        # rows are read by other processes, which keep their tallies
-        self._say(one.monitor.report(Tally(environment=environment), environment=environment, selected=selected))
+        # other processes may read the rows; what is known here is of the first ones
+        self._say(one.monitor.report(Tally.sum(one.tallies), environment=environment, selected=selected))
 
     def _say(self, text: str) -> None:
         if torch.distributed.get_rank() == 0:

@@ -12,7 +12,9 @@ from packaging.version import Version
 from transformers import PreTrainedTokenizerFast
 from trl import SFTConfig, SFTTrainer
 
-from support.agent_sft import ROWS, SCHEMAS, naive, of_spans, trajectories, write_rollouts
+from support.agent_sft import AGREED, ROWS, SCHEMAS, naive, of_spans, trajectories, write_rollouts
+from support.agreement import make_model as agreement_model
+from support.agreement import read_tokenizer
 from support.on_trl import Gradients, make_model
 from support.sft_on_trl import TOKENIZER
 from wm_plugin import EchoConfig
@@ -522,6 +524,24 @@ def test_two_ranks_count_together(tokens, tmp_path):
         assert torch.allclose(
             torch.tensor(result["gradient"]), wanted, rtol=1e-3, atol=1e-5 * float(wanted.abs().max())
         )
+
+
+@pytest.mark.slow
+def test_verl_finds_the_same(tmp_path):
+    """`on_verl/test_sft_term.py` has the same rows, model and figures."""
+    tokenizer = read_tokenizer()
+    build(write_rollouts(tmp_path / "rollouts.jsonl"), "imitation", "trl", tmp_path / "rows.jsonl", tokenizer=tokenizer)
+    trainer = WorldModelSFTTrainer(
+        agreement_model(tokenizer).float(),
+        config(tmp_path, per_device_train_batch_size=2, gradient_accumulation_steps=4),
+        train_dataset=Dataset.from_json(str(tmp_path / "rows.jsonl")),
+        processing_class=tokenizer,
+        world_model=EchoConfig(0.5),
+    )
+    trainer.train()
+    row = trainer.state.log_history[0]
+    assert row["echo/nll"] == pytest.approx(AGREED[1], rel=1e-6)
+    assert row["loss"] == pytest.approx(AGREED[0] + 0.5 * AGREED[1], rel=1e-6)
 
 
 def test_a_file_of_settings_starts_it(tokens, tmp_path, policy, monkeypatch, capsys):

@@ -32,10 +32,7 @@ CASES = {
     "whole": {"ours": True, "settings": ["wm.coeff=0.5", "wm.normalization=per_trajectory"]},
     "several": {
         "ours": True,
-        "settings": [
-            "+wm.world_model.tools={coeff: 0.5, tools: [look]}",
-            "+wm.world_model.users={coeff: 0.2, roles: [user]}",
-        ],
+        "settings": ["wm.world_model={tools: {coeff: 0.5, tools: [look]}, users: {coeff: 0.2, roles: [user]}}"],
     },
     "observations": {"ours": True, "settings": ["wm.policy_loss=false", "wm.coeff=0.5"]},
     "off": {"ours": True, "settings": ["wm.coeff=0"]},

@@ -45,7 +45,7 @@ def run(folder: Path, ours: bool, settings: list[str]) -> dict[str, Any]:
             pass
 
         def log(self, data: dict[str, float], step: int) -> None:
-            logged.append({key: float(value) for key, value in data.items()})
+            logged.append({key: value for key, value in data.items() if isinstance(value, int | float)})
 
     stock = sft_trainer.Tracking
     sft_trainer.Tracking = Log

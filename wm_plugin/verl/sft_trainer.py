@@ -132,7 +132,7 @@ class Client:
         for one, (_, selected, environment) in zip(self._running, counts.tolist(), strict=True):
             coeff, meter = self._coeffs[one.name], one.meter("train")
             sums = torch.stack(self._sums[one.name]).sum(dim=0)
-            counted = int(self._reduce(sums[2])) if one.objective.has_bounds else selected
+            counted = int(self._reduce(sums[2].clone())) if one.objective.has_bounds else selected
             meter.add(sums, one.tools)
             meter.end_step(coeff, trained.to(sums.device), counted=counted > 0)
             figures |= meter.result(self._reduce)

@@ -40,8 +40,8 @@ if [ $kind = sft ]; then
   [ -n "$tiny" ] || launch+=(--accelerate_config "$fsdp")
   # shellcheck disable=SC2206 # several words
   case $name in # TRL's own command has no term
-    agent_sft_echo) launch=(accelerate launch --config_file "$fsdp" ${LAUNCH:-} -m wm_plugin.trl.train --trainer sft) ;;
-    agent_sft_echo_tiny) launch=(python -m wm_plugin.trl.train --trainer sft) ;;
+    agent_sft_echo) launch=(accelerate launch --config_file "$fsdp" ${LAUNCH:-} -m wm_plugin.trl.train) && flags+=(--trainer sft) ;;
+    agent_sft_echo_tiny) launch=(python -m wm_plugin.trl.train) && flags+=(--trainer sft) ;;
   esac
   "${launch[@]}" --config "$out/sft.yaml" "${flags[@]}" "${rest[@]}"
 else

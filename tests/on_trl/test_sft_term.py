@@ -596,3 +596,14 @@ def test_a_file_of_settings_starts_it(tokens, tmp_path, policy, monkeypatch, cap
     assert (tmp_path / "out" / "model.safetensors").exists()
     assert main(["--config", "run.yaml", "--environment", "grid"]) == 2
     assert "environment is not of trainer: sft" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["agent_sft_echo", "agent_sft_echo_tiny"])
+def test_wm_train_reads_the_recipe(name):
+    from support.scripts import trl_words
+    from wm_plugin.trl import train
+
+    script, args, _, mixture = train.parse([*trl_words(name), "--use_cpu", "true", "--bf16", "false"])
+    (objective,) = args.objectives().values()
+    assert (script.trainer, objective.coeff) == ("sft", 1.0)
+    assert mixture.datasets[0].data_files == f"runs/{name}/trl.parquet"

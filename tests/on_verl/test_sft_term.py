@@ -18,7 +18,7 @@ from verl.trainer.sft_trainer import SFTTrainer, create_sft_dataset
 from support.agent_sft import AGREED, naive, of_spans, write_rollouts
 from support.agreement import make_model, read_tokenizer
 from support.upstream import taken_from_host
-from support.verl_recipes import composed
+from support.verl_recipes import composed, of_recipe
 from wm_plugin.data.building import build
 from wm_plugin.errors import UserError
 from wm_plugin.hosting.hooks import missing_hooks
@@ -195,3 +195,11 @@ def test_the_list_of_hooks_is_closed():
     names = {hook.path.removeprefix("SFTTrainer.") for hook in support.SFT_HOOKS}
     assert taken_from_host(WorldModelSFTTrainer, SFTTrainer) <= {name.rpartition(".")[2] for name in names}
     assert missing_hooks(support.SFT_HOOKS) == []
+
+
+@pytest.mark.parametrize("name", ["agent_sft_echo", "agent_sft_echo_tiny"])
+def test_the_recipe_has_the_group(name):
+    (objective,) = support.check_sft(of_recipe(name)).values()
+    assert objective.coeff == 1.0
+    (objective,) = support.check_sft(of_recipe(name, "--coeff", "0.3")).values()
+    assert objective.coeff == 0.3

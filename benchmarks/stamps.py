@@ -53,14 +53,6 @@ _AHEAD = (
 )
 # of each result, the script or recipe that makes it, and the files that it measures
 RESULTS: dict[str, tuple[str, ...]] = {
-    "agent_sft": (
-        "benchmarks/agent_sft.py",
-        "wm_plugin/hosting/dialogues.py",
-        "wm_plugin/trl/demo/__init__.py",
-        "wm_plugin/trl/sft_trainer.py",
-        *_TINY,
-        *_ON_TRL,
-    ),
     "audit": (
         "benchmarks/audit.py",
         "wm_plugin/lab/evaluation/attacks.yaml",

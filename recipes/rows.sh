@@ -54,7 +54,7 @@ needs_of_sft() {
   case $name in
     # won and lost episodes and failed actions are what a world model learns (paper); --no-world-context would hide the state
     wm_sft_word2world) build "$rollouts" --as word2world "${whole[@]}" ;;
-    agent_sft) build "$rollouts" --as imitation "${whole[@]}" ;; # of `wm env rollout`, `wm lab synthesize`, or both
+    agent_sft | agent_sft_echo) build "$rollouts" --as imitation "${whole[@]}" ;; # of `wm env rollout`, `wm lab synthesize`, or both
     wm_sft_rwml) # TRANSITIONS=FILE takes RWML's own samples in the place of TRAJECTORIES, to compare with it as the paper does
       file=${TRANSITIONS:-$out/rollouts.jsonl}
       [ -n "${TRANSITIONS:-}" ] || made "$file" wm data filter "$rollouts" --out "$file" --filters $rwml_filters
@@ -100,7 +100,7 @@ needs_of_tiny_sft() {
   case $name in
     wm_sft_rwml_tiny) build $texts/rollouts.jsonl --as rwml-sft --tokenizer "$model" ;;
     wm_sft_word2world_tiny) build $texts/rollouts.jsonl --as word2world --tokenizer "$model" ;;
-    agent_sft_tiny) build $texts/rollouts.jsonl --as rft --tokenizer "$model" ;;
+    agent_sft_tiny | agent_sft_echo_tiny) build $texts/rollouts.jsonl --as rft --tokenizer "$model" ;;
     wm_cpt_agentworld_tiny)
       for way in up down left right; do
         printf '{"text": "A grid has walls. Who moves %s leaves a cell and stands in the next one, unless a wall is there."}\n' $way
@@ -175,7 +175,7 @@ needs_of_predictions() {
 needs() {
   case $name in
     words_sft_tiny) ;; # the pipelines name the model and the rows
-    *_sft_*tiny | wm_cpt_*_tiny | agent_sft_tiny | clone_sql_135m) needs_of_tiny_sft ;;
+    *_sft_*tiny | wm_cpt_*_tiny | clone_sql_135m) needs_of_tiny_sft ;;
     *sft* | wm_cpt*) needs_of_sft ;;
     rwml_* | agentworld_*) needs_of_predictions ;;
     echo_sql_135m) model=${model:-runs/clone_sql_135m/model} && made "$model/config.json" bash "$here/run.sh" clone_sql_135m ;;

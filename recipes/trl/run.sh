@@ -36,8 +36,14 @@ esac
 if [ $kind = sft ]; then
   export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$(getconf _NPROCESSORS_ONLN)} # `trl sft` takes one thread unless it is told
   python -m wm_plugin.hosting.config_file "$config" "datasets=[{path: parquet, data_files: '$rows'}]" > "$out/sft.yaml"
-  [ -n "$tiny" ] || flags+=(--accelerate_config "$fsdp")
-  trl sft --config "$out/sft.yaml" "${flags[@]}" "${rest[@]}"
+  launch=(trl sft)
+  [ -n "$tiny" ] || launch+=(--accelerate_config "$fsdp")
+  # shellcheck disable=SC2206 # several words
+  case $name in # TRL's own command has no term
+    agent_sft_echo) launch=(accelerate launch --config_file "$fsdp" ${LAUNCH:-} -m wm_plugin.trl.train) && flags+=(--trainer sft) ;;
+    agent_sft_echo_tiny) launch=(python -m wm_plugin.trl.train) && flags+=(--trainer sft) ;;
+  esac
+  "${launch[@]}" --config "$out/sft.yaml" "${flags[@]}" "${rest[@]}"
 else
   [ ! -e "$out/recipe.yaml" ] || config=$out/recipe.yaml
   [ -z "${TURNS:-}" ] || flags+=(--max_tool_calling_iterations $((TURNS > 12 ? TURNS : 12))) # wordle and sql take 12

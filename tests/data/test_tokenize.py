@@ -71,7 +71,7 @@ def talk(*contents, train=None, system="sys"):
 
 def counted_text(tokenizer, sample):
     """The runs of tokens that count, as text."""
-    ids, mask = Tokeniser(tokenizer)(sample)
+    ids, mask, _ = Tokeniser(tokenizer)(sample)
     assert len(ids) == len(mask)
     runs, before = [], 0
     for token, counts in zip(ids, mask, strict=True):
@@ -84,14 +84,14 @@ def counted_text(tokenizer, sample):
 
 def test_by_hand_with_a_token_a_character():
     tokenizer = make_tokenizer()
-    ids, mask = Tokeniser(tokenizer)(talk("U", "..", "D", "", "L", "A.", train=[0, 1], system="s"))
+    ids, mask, _ = Tokeniser(tokenizer)(talk("U", "..", "D", "", "L", "A.", train=[0, 1], system="s"))
     # sU:..<end>D:<end>L:A.<end>, where the header is ":"
     assert tokenizer.convert_ids_to_tokens(ids) == [*"sU:..", "<|im_end|>", *"D:", "<|im_end|>", *"L:A.", "<|im_end|>"]
     assert mask == [0, 0, 0, 1, 1, 1, 0, 0, 1, 0, 0, 0, 0, 0]
 
 
 def test_by_hand_with_chatml():
-    ids, mask = Tokeniser(subwords())(talk("a b", "the go", "a", "b the", train=[1]))
+    ids, mask, _ = Tokeniser(subwords())(talk("a b", "the go", "a", "b the", train=[1]))
     assert counted_text(subwords(), talk("a b", "the go", "a", "b the", train=[1])) == ["b the<|im_end|>"]
     text = "".join(
         f"<|im_start|>{role}\n{said}<|im_end|>\n"
@@ -121,7 +121,7 @@ def test_against_a_count_of_characters(turns, system):
     tokenizer = CHARACTERS
     contents = [text for asked, answered, _ in turns for text in (asked, answered)]
     sample = talk(*contents, train=[index for index, turn in enumerate(turns) if turn[2]], system=system)
-    ids, mask = Tokeniser(tokenizer)(sample)
+    ids, mask, _ = Tokeniser(tokenizer)(sample)
     text, flags = "", []
     for message, counts in zip(sample.messages, sample.train, strict=True):
         header, body, rest = f"<|im_start|>{message['role']}\n", f"{message['content']}<|im_end|>", "\n"

@@ -22,7 +22,7 @@ def taken(command: Command, folder):
         *command.words,
         *here,
     ]  # the last counts
-    if "datasets" in yaml.safe_load(Path(words[1]).read_text()):
+    if "datasets" in yaml.safe_load(Path(words[1]).read_text()) and "--trainer" not in words:
         sft.make_parser().parse_args_and_config(words)
     else:
         train.parse(words)

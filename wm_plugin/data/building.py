@@ -28,6 +28,7 @@ class Report:
     counted: int = 0  # tokens that count for the loss
     truncated: int = 0  # rows that were cut to the limit
     tokens_cut: int = 0  # from the ends of these rows
+    unlocated: int = 0  # rows of tokens without spans, as the chat template hides where the environment's words are
     calls_as_text: int = 0  # rows of messages with tool calls
     assistant_only_loss: bool = False  # whether stock `trl sft` needs this flag: without it users' messages count too
     exclusions: Exclusions = field(default_factory=Exclusions)
@@ -43,6 +44,7 @@ class Report:
             "tokens_cut": self.tokens_cut,
             "left_out": dict(self.exclusions.reasons.most_common()),
             "categories": dict(sorted(categories.items())),
+            "unlocated": self.unlocated,
             "calls_as_text": self.calls_as_text,
             "assistant_only_loss": self.assistant_only_loss,
             "notes": self.exclusions.lacking.notes,
@@ -115,7 +117,7 @@ def build(
         measured = _measured(watch(made), tokeniser, sft, max_tokens, too_long, report)
         for index, (sample, tokens) in enumerate(measured):
             if tokens:
-                yield token_row(tokens, host)
+                yield token_row(tokens, host, sample)
             elif sft:
                 yield sft_row(sample, host, single=single)
             else:
@@ -146,7 +148,7 @@ def _measured(
         elif tokeniser:
             length = tokeniser.prompt_length(sample.messages, sample.tools)
         if max_tokens is not None and length > max_tokens:
-            kept = Tokens(tokens.ids[:max_tokens], tokens.mask[:max_tokens]) if tokens else None
+            kept = tokens.cut(max_tokens) if tokens else None
             if too_long == "drop" or kept is None or not any(kept.mask):
                 reasons["too long"] += 1
                 continue
@@ -155,6 +157,7 @@ def _measured(
             tokens, length = kept, max_tokens
         report.tokens += length
         report.counted += sum(tokens.mask) if tokens else 0
+        report.unlocated += sample.observed and tokens is not None and tokens.spans is None
         report.calls_as_text += tokens is None and any(message.get("tool_calls") for message in sample.messages)
         yield sample, tokens
 

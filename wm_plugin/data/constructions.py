@@ -29,7 +29,8 @@ def imitation(trajectories: Iterable[Trajectory], *, construction: str = "imitat
         messages = conversation(trajectory)
         train = [m["role"] == "assistant" and bool(m["content"].strip() or "tool_calls" in m) for m in messages]
         if any(train):
-            yield Sample(messages, train, trajectory.context.action_space, columns(trajectory, construction))
+            named = columns(trajectory, construction) | {"reward": trajectory.reward}
+            yield Sample(messages, train, trajectory.context.action_space, named, observed=True)
 
 
 def rft(

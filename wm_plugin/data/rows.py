@@ -10,7 +10,9 @@
 | verl | rl | `data_source`, `prompt`, `ability`, `reward_model`, `extra_info` |
 
 A row of messages is rendered and tokenised by the host, each in its own way; neither can exclude an assistant's turn from the
-loss. Rows of tokens are the same for both.
+loss. Rows of tokens are the same for both. Those of an agent's
+dialogues also have `env_spans`, what the environment said (`tokens.spans.Span`), and `reward`, for `WorldModelSFTTrainer`; stock
+trainers leave them alone.
 """
 
 import json
@@ -27,12 +29,15 @@ from wm_plugin.data.tokenize import Tokens
 from wm_plugin.data.write import SUFFIXES
 from wm_plugin.errors import UserError
 from wm_plugin.tokens.message import Message
+from wm_plugin.tokens.spans import SPAN_FIELD
 
 Row = dict[str, Any]
 HOSTS = ("trl", "verl")
 ABILITY = "world_model"  # verl only groups by it
+REWARD = "reward"  # column of a dialogue's reward
 _MASKS = {"trl": "assistant_masks", "verl": "loss_mask"}
 _INSTEAD = "give a tokenizer, and the rows are tokens, or write a .jsonl file instead"
+_SPAN = {"start": "int32", "end": "int32", "role": "string", "tool": "string", "content": "bool_"}
 _BATCH = 1000  # rows in a row group of parquet
 _NEEDS_TOKENS = "neither host can leave an assistant's message out: give a tokenizer, and the rows are tokens"
 
@@ -59,9 +64,14 @@ def sft_row(sample: Sample, host: str, *, single: bool) -> Row:
     return row
 
 
-def token_row(tokens: Tokens, host: str) -> Row:
-    """Make a row of tokens for fine-tuning: the ids and a mask, 1 = the token counts."""
-    return {"input_ids": tokens.ids, _MASKS[host]: tokens.mask}
+def token_row(tokens: Tokens, host: str, sample: Sample | None = None) -> Row:
+    """Make a row of tokens for fine-tuning: the ids and a mask, 1 = the token counts; of an agent's dialogue also the spans of
+    what the environment said, and its reward.
+    """
+    row: Row = {"input_ids": tokens.ids, _MASKS[host]: tokens.mask}
+    if sample is not None and sample.observed:
+        row |= {SPAN_FIELD: [one._asdict() for one in tokens.spans or ()], REWARD: sample.columns.get(REWARD)}
+    return row
 
 
 def rl_row(sample: Sample, host: str, *, index: int, split: str, data_source: str) -> Row:
@@ -145,6 +155,8 @@ def _schema(batch: list[Row], names: list[str]) -> Any:
     kinds = {
         "input_ids": pyarrow.list_(pyarrow.int32()),
         **dict.fromkeys(_MASKS.values(), pyarrow.list_(pyarrow.int8())),
+        REWARD: pyarrow.float64(),
+        SPAN_FIELD: pyarrow.list_(pyarrow.struct([(name, getattr(pyarrow, kind)()) for name, kind in _SPAN.items()])),
     }
     return pyarrow.schema(
         (name, kinds.get(name) or _without_nulls(pyarrow.array([row.get(name) for row in batch]).type))

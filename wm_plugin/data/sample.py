@@ -14,6 +14,7 @@ class Sample:
     Args:
         messages: the conversation. The trained model's messages have the role `assistant`, even where it plays the world.
         train: a flag per message; True = its tokens count for the loss. Only an assistant's message may count.
+        observed: whether the other messages after the first assistant's are what the environment said to an agent.
         columns: values for rewards and reports: `target`, `observer`, `task_id`, ...
     """
 
@@ -21,6 +22,7 @@ class Sample:
     train: Sequence[bool]
     tools: Sequence[dict[str, Any]] = ()
     columns: dict[str, Any] = field(default_factory=dict)
+    observed: bool = False
 
     def __post_init__(self) -> None:
         if len(self.messages) != len(self.train):

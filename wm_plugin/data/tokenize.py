@@ -9,23 +9,28 @@ place. The text between the sentinels, joined with the contents, must equal the 
 does not (tool calls, thoughts that a template moves to the front), each message is replaced by a sentinel alone: the part of the
 text that does not change with it is not the message's. Calls are not looked for in the text: how they are written is up to the
 template, as long as other calls would be written differently.
+
+What the environment said in an agent's dialogue is located in the same way, and written beside the tokens as spans.
 """
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Any, NamedTuple
 
 from wm_plugin.data.sample import Sample
 from wm_plugin.errors import UserError
-from wm_plugin.tokens.chat import Chat, plain_messages
+from wm_plugin.tokens.chat import Chat, named_results, plain_messages
 from wm_plugin.tokens.message import Message
+from wm_plugin.tokens.spans import Span
 
 # Letters and digits only, so that templates which escape or strip do not change it.
 _SENTINEL = "wmCounts{}q7Zk3Vx9Lp2"
 _OTHER = "wmOther7Zk3Vx9Lp2"
 _OTHERS = 32  # ways in which the calls of a message are changed; each writes the message once
 _QUESTION = {"role": "user", "content": "x"}
+_ROLES = {"tool": "tool", "user": "user", "system": "system", "developer": "system"}  # of messages -> of spans
 
 
 class Tokens(NamedTuple):
@@ -33,6 +38,12 @@ class Tokens(NamedTuple):
 
     ids: list[int]
     mask: list[int]  # 1 = the token counts. The first token never counts: nothing predicts it
+    spans: list[Span] | None = None  # what the environment said, of an agent's dialogue; None: it could not be located
+
+    def cut(self, length: int) -> "Tokens":
+        """Return the first `length` tokens."""
+        spans = self.spans and [one._replace(end=min(one.end, length)) for one in self.spans if one.start < length]
+        return Tokens(self.ids[:length], self.mask[:length], spans)
 
 
 class Tokeniser:
@@ -46,15 +57,15 @@ class Tokeniser:
         UserError: the tokenizer is slow, so that it has no offsets of tokens, or has no chat template.
     """
 
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(self, tokenizer: Any, chat_template: str | None = None) -> None:
         if not getattr(tokenizer, "is_fast", False):
             raise UserError(
                 f"{type(tokenizer).__name__} is a slow tokenizer, which cannot say where a token lies; load a fast one "
                 "(a folder with a tokenizer.json)"
             )
-        if not getattr(tokenizer, "chat_template", None):
+        if chat_template is None and not getattr(tokenizer, "chat_template", None):
             raise UserError("the tokenizer has no chat template; take that of an instruction-tuned model")
-        self._chat = Chat(tokenizer)
+        self._chat = Chat(tokenizer, chat_template)
         question = self._chat.render([_QUESTION])
         header = self._chat.render([_QUESTION], add_generation_prompt=True)
         self._header = header[len(question) :] if header.startswith(question) else ""
@@ -71,7 +82,94 @@ class Tokeniser:
             first, last = bisect_left(starts, start), bisect_left(starts, end)
             mask[first:last] = [1] * (last - first)
         mask[:1] = [0] * len(mask[:1])
-        return Tokens(list(ids), mask)
+        spans = None
+        if sample.observed:
+            with suppress(UserError):  # a template that hides contents is good enough to clone the agent
+                spans = self._observed(self._chat, messages, sample.tools, (text, starts), mask)
+        return Tokens(list(ids), mask, spans)
+
+    def observed(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Any],
+        ids: Sequence[int],
+        trained: Sequence[int],
+        *,
+        first: int = 0,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+    ) -> list[Span]:
+        """Return what the environment said in a dialogue that a host has tokenised.
+
+        Args:
+            messages: the dialogue, as the host renders it.
+            ids: (T,) its tokens. trained: (T,), 1 = the host trains on the token.
+            first: messages before this one are the prompt's.
+
+        Raises:
+            UserError: these are not the tokens of these messages, or the template hides where a content is.
+        """
+        chat = (
+            Chat(self._chat.tokenizer, self._chat.template, chat_template_kwargs)
+            if chat_template_kwargs
+            else self._chat
+        )
+        text = chat.render(messages, tools=tools)
+        ((own, starts),) = chat.encode([text])
+        if list(own) != list(ids):
+            raise UserError(
+                "the tokens of a dialogue are not those of its messages, so that it is not known which the environment wrote; "
+                "make rows of tokens by wm data build --as imitation --tokenizer"
+            )
+        return self._observed(chat, messages, tools, (text, starts), trained, first=first)
+
+    def _observed(
+        self,
+        chat: Chat,
+        messages: Sequence[Message],
+        tools: Sequence[Any],
+        tokens: tuple[str, Sequence[int]],
+        trained: Sequence[int],
+        *,
+        first: int = 0,
+    ) -> list[Span]:
+        """Return the spans of the messages of others after the first assistant's, if that is not the prompt's.
+
+        As in a rollout, template text before a content belongs to it, and that after the last content of a turn to the last one.
+        It is told from the assistant's turns by the tokens that are trained: where a turn is not, its neighbours have none.
+
+        Args:
+            tokens: the dialogue's text, and the index of each token's first character.
+        """
+        text, starts = tokens
+        spoken = [number for number, one in enumerate(messages) if one["role"] == "assistant" and number >= first]
+        after = range(spoken[0], len(messages)) if spoken else ()
+        numbers = [number for number in after if messages[number]["role"] != "assistant"]
+        regions = _contents(chat, messages, numbers, tools, text)
+        ranges = {n: (bisect_left(starts, start), bisect_left(starts, end)) for n, (start, end) in regions.items()}
+        names = [one.get("name") for one in named_results(plain_messages(messages))] if numbers else []
+        counted = [place for place, counts in enumerate(trained) if counts]
+        spans: list[Span] = []
+        end = 0  # of the contents before this one
+        for place, number in enumerate(numbers):
+            message, (start, stop) = messages[number], ranges[number]
+            role = _ROLES.get(message["role"], "environment")
+            tool = names[number] if role == "tool" else None
+            begins = end
+            if place == 0 or numbers[place - 1] != number - 1:  # a turn of the assistant's comes before
+                last = bisect_left(counted, start) - 1
+                begins = counted[last] + 1 if last >= 0 and counted[last] >= end else start
+            closes = stop
+            if number + 1 == len(messages):
+                closes = len(trained)
+            elif place + 1 == len(numbers) or numbers[place + 1] != number + 1:
+                following = bisect_left(counted, stop)
+                limit = ranges[numbers[place + 1]][0] if place + 1 < len(numbers) else len(trained)
+                if following < len(counted) and counted[following] < limit:
+                    closes = counted[following]
+            parts = ((begins, start, False), (start, stop, True), (stop, closes, False))
+            spans += [Span(one, other, role, tool, content) for one, other, content in parts if other > one]
+            end = closes
+        return spans
 
     def prompt_length(self, messages: Sequence[Message], tools: Sequence[Any] = ()) -> int:
         """Count the tokens of a prompt, with the header of the turn to be generated."""
@@ -175,6 +273,36 @@ class Tokeniser:
         if not message.get("tool_calls"):
             self._end = end
         return end
+
+
+def _contents(
+    chat: Chat, messages: Sequence[Message], numbers: Sequence[int], tools: Sequence[Any], text: str
+) -> dict[int, tuple[int, int]]:
+    """Find the characters [start, end) of messages' contents, by one rendering, or by one each if the template changes them."""
+    for number in numbers:
+        if not isinstance(messages[number].get("content"), str):
+            raise UserError(f"the content of message {number + 1} ({messages[number]['role']}) is not text")
+    rest = chat.render(_masked(messages, numbers), tools=tools) if numbers else text
+    again, regions = "", {}
+    for number in numbers:
+        before, _, rest = rest.partition(_SENTINEL.format(number))
+        again += before
+        regions[number] = len(again), len(again + messages[number]["content"])
+        again += messages[number]["content"]
+    if again + rest == text:
+        return regions
+    for number in numbers:
+        before, sentinel, after = chat.render(_masked(messages, [number]), tools=tools).partition(
+            _SENTINEL.format(number)
+        )
+        same = sentinel and text.startswith(before) and text.endswith(after) and len(before + after) <= len(text)
+        if not same:
+            raise UserError(
+                f"the chat template does not write the content of message {number + 1} ({messages[number]['role']}) as text of "
+                "its own; take a template that does"
+            )
+        regions[number] = len(before), len(text) - len(after)
+    return regions
 
 
 def _more_than_content(message: Message) -> bool:

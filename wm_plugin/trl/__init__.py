@@ -15,6 +15,7 @@ if sys.modules.get("trl") is None:
 if TYPE_CHECKING:
     from wm_plugin.trl.async_trainer import WorldModelAsyncGRPOConfig, WorldModelAsyncGRPOTrainer
     from wm_plugin.trl.config import WorldModelGRPOConfig
+    from wm_plugin.trl.sft_trainer import WorldModelSFTConfig, WorldModelSFTTrainer
     from wm_plugin.trl.trainer import WorldModelGRPOTrainer, WorldModelMixin
 
 __all__ = [
@@ -23,7 +24,10 @@ __all__ = [
     "WorldModelGRPOConfig",
     "WorldModelGRPOTrainer",
     "WorldModelMixin",
+    "WorldModelSFTConfig",
+    "WorldModelSFTTrainer",
 ]
+_SFT = ("WorldModelSFTConfig", "WorldModelSFTTrainer")
 _ASYNC = ("WorldModelAsyncGRPOConfig", "WorldModelAsyncGRPOTrainer")
 
 
@@ -40,6 +44,10 @@ def __getattr__(name: str) -> Any:
         from wm_plugin.trl import async_trainer
 
         return getattr(async_trainer, name)
+    if name in _SFT:
+        from wm_plugin.trl import sft_trainer
+
+        return getattr(sft_trainer, name)
     if name in __all__:
         from wm_plugin.trl import trainer
 

@@ -16,6 +16,10 @@ ENVIRONMENT_POOLS = Version("1.8.0")  # environments are made for each batch, wi
 _CONTINUOUS = ("use_transformers_continuous_batching", "use_transformers_paged")
 ASYNC_ROWS = Version("1.16.0")  # AsyncGRPOTrainer packs rows as trees, in a module of its own; ends with trl >= 1.16
 
+SFT_HEAD = Version(
+    "1.16.0"
+)  # SFTTrainer's head has log-probabilities in place of logits; older ones were not tried; ends with trl >= 1.16
+
 
 def installed() -> Version:
     return Version(trl.__version__)

@@ -104,7 +104,8 @@ class ScriptSettings(RunFields):  # type: ignore[misc, valid-type]
         default="grpo",
         metadata={
             "help": "grpo; or async_grpo, TRL's AsyncGRPOTrainer, whose rollouts come from a vLLM server while it trains: it has "
-            "no evaluation, rollout_func, turn_budget or protocol: tags."
+            "no evaluation, rollout_func, turn_budget or protocol: tags; or sft, TRL's SFTTrainer on an agent's dialogues "
+            "(docs/sft.md)."
         },
     )
     chat_template: str | None = field(
@@ -163,6 +164,7 @@ def help_text(of_host: Iterable[argparse.Action] = ()) -> str:
         formatter.end_section()
     if not others:
         formatter.add_text(
-            "Every setting of TRL's GRPOConfig, ModelConfig and ScriptArguments works too: wm train --help-all"
+            "Every setting of TRL's GRPOConfig (of trainer: sft, SFTConfig), ModelConfig and ScriptArguments works too: wm train "
+            "--help-all"
         )
     return formatter.format_help()

@@ -12,13 +12,14 @@ import torch
 import transformers
 import trl
 from datasets import IterableDataset
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase, ProcessorMixin
 from trl import GRPOTrainer
 
 from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.hosting import hooks
 from wm_plugin.hosting.annealing import Strength, TurnBudget
 from wm_plugin.hosting.config import check_tool_names
+from wm_plugin.hosting.dialogues import check_objectives
 from wm_plugin.hosting.hooks import Hook
 from wm_plugin.hosting.predictions import prediction_reward
 from wm_plugin.hosting.tags import takes_tags
@@ -173,6 +174,41 @@ HARNESS_HOOKS = (
 )
 
 
+# The same of the SFT trainer, in the releases that have all of it: `_compat.SFT_HEAD` and newer.
+_SFT = "SFTTrainer"
+SFT_HOOKS = (
+    Hook("trl", f"{_SFT}.compute_loss", ("model", "inputs", "return_outputs", "num_items_in_batch")),
+    Hook(
+        "trl",
+        f"{_SFT}._prepare_dataset",
+        ("dataset", "processing_class", "args", "packing", "formatting_func", "dataset_name"),
+    ),
+    Hook("trl", f"{_SFT}.evaluate", ("eval_dataset", "ignore_keys", "metric_key_prefix")),
+    Hook("trl.trainer.utils", "FusedCausalLMOutput", ("log_probs", "entropy", "is_top1", "label_mask")),
+    *(
+        Hook("trl", f"{_SFT}.{name}")
+        for name in (
+            "_metrics",
+            "accelerator",
+            "add_callback",
+            "args",
+            "chat_template",
+            "data_collator",
+            "get_batch_samples",
+            "is_deepspeed_enabled",
+            "is_in_train",
+            "log",
+            "model",
+            "model_accepts_loss_kwargs",
+            "optimizer",
+            "optimizer_cls_and_kwargs",
+            "processing_class",
+            "state",
+        )
+    ),
+)
+
+
 def missing_hooks() -> list[str]:
     """Return the hooks that the installed TRL lacks or has changed, by name, with what moved."""
     return hooks.missing_hooks(HOOKS)
@@ -226,6 +262,20 @@ def require_harness() -> None:
         raise UserError(
             f"trl {trl.__version__} lacks what the world-model term on HarnessRolloutWorker needs: {'; '.join(moved)}; "
             "install another version"
+        )
+
+
+def require_sft() -> None:
+    """Raises UserError where the installed TRL's SFT trainer cannot carry the term, with the way out."""
+    if _compat.installed() < _compat.SFT_HEAD:
+        raise UserError(
+            f"the world-model term on SFTTrainer needs trl>={_compat.SFT_HEAD}, and trl {trl.__version__} is installed; "
+            "install it"
+        )
+    if moved := hooks.missing_hooks(SFT_HOOKS):
+        raise UserError(
+            f"trl {trl.__version__} lacks what the world-model term on SFTTrainer needs: {'; '.join(moved)}; install another "
+            "version"
         )
 
 
@@ -307,6 +357,7 @@ def check(trainer: Any, objectives: Objectives) -> None:
             f"use_liger_kernel on trl {trl.__version__} computes no per-token log-probabilities; "
             f"write use_liger_kernel: false, or install trl>={_compat.LIGER_WITH_LOGPS}"
         )
+    _check_temperature(trainer, objectives)
     _check_likelihood(trainer, objectives)
     if not has_tokens(trainer):
         raise UserError(
@@ -340,6 +391,7 @@ def check_async(trainer: Any, objectives: Objectives, tools: set[str], worker: A
     Raises:
         UserError: one line with the reason and the way out.
     """
+    _check_temperature(trainer, objectives)
     _check_likelihood(trainer, objectives)
     if objectives.refills:
         raise UserError(
@@ -366,6 +418,74 @@ def check_async(trainer: Any, objectives: Objectives, tools: set[str], worker: A
             f"on {trainer.accelerator.device.type} AsyncGRPOTrainer computes the log-probabilities of the tokens alone that it "
             "trains on"
         )
+
+
+def check_sft_rows(
+    args: Any,
+    data_collator: Any = None,
+    train_dataset: Any = None,
+    eval_dataset: Any = None,
+    processing_class: Any = None,
+    compute_loss_func: Any = None,
+    *_: Any,
+    **__: Any,
+) -> None:
+    """Refuse rows of the SFT trainer whose tokens cannot be followed to the loss, and losses that are not by token.
+
+    The arguments are the trainer's, in its order.
+    """
+    sets = eval_dataset.values() if isinstance(eval_dataset, dict) else [eval_dataset]
+    for rows in (one for one in (train_dataset, *sets) if one is not None):
+        if isinstance(rows, IterableDataset):
+            raise UserError("the training or an evaluation set is a stream, whose tokens have no places; load it whole")
+        if {"image", "images"} & {*(rows.column_names or ())}:
+            raise UserError("the rows have images, whose tokens have no text to locate; leave them out, or use coeff 0")
+    if isinstance(processing_class, ProcessorMixin):
+        raise UserError(
+            f"{type(processing_class).__name__} is a processor of images; pass its tokenizer, or use coeff 0"
+        )
+    unprepared = (getattr(args, "dataset_kwargs", None) or {}).get("skip_prepare_dataset")
+    for name, given in {
+        "data_collator": data_collator is not None,
+        "compute_loss_func": compute_loss_func is not None,
+        "dataset_kwargs: {skip_prepare_dataset: true}": unprepared,
+        "label_smoothing_factor": getattr(args, "label_smoothing_factor", 0),
+    }.items():
+        if given:
+            raise UserError(
+                f"{name} takes the place of what the world-model term is added to; leave it out, or use coeff 0"
+            )
+
+
+def check_sft(trainer: Any, objectives: Objectives, tools: set[str]) -> None:
+    """Refuse what is not known to be exact on the SFT trainer.
+
+    Args:
+        tools: the names of tools in the rows.
+    """
+    args = trainer.args
+    _check_likelihood(trainer, objectives)
+    check_objectives(objectives, "echo_")
+    _check_tools(tools, objectives)
+    if args.gradient_accumulation_steps > 1 and not trainer.model_accepts_loss_kwargs:
+        raise UserError(
+            f"{type(trainer.model).__name__} takes no num_items_in_batch, so that the host divides the loss by "
+            "gradient_accumulation_steps, and the term with it; write gradient_accumulation_steps: 1"
+        )
+    if args.packing and args.packing_strategy == "wrapped":
+        for one in objectives.values():
+            ends = {
+                "normalization": one.normalization == "per_trajectory",
+                "include_truncated": not one.include_truncated,
+            }
+            for name in (name for name, needs in ends.items() if needs):
+                raise UserError(
+                    f"packing_strategy wrapped cuts dialogues anywhere, and {name} {getattr(one, name)} asks where they end; "
+                    "write packing_strategy: bfd"
+                )
+    for one in objectives.values():
+        if isinstance(one.guard, GuardConfig) and one.active:
+            _check_guard(trainer, one.guard)
 
 
 def names_of_tools(tools: list[Any] | None, environments: Any) -> set[str]:
@@ -397,17 +517,20 @@ def names_of_tools(tools: list[Any] | None, environments: Any) -> set[str]:
     return names
 
 
-def _check_likelihood(trainer: Any, objectives: Objectives) -> None:
-    """What every trainer of TRL's must be for the tokens, their log-probabilities and their number to be known."""
+def _check_temperature(trainer: Any, objectives: Objectives) -> None:
     args = trainer.args
-    if problem := SUPPORTED.problem(trl.__version__):
-        raise UserError(problem)
     if args.temperature != 1.0 and not all(one.tempered for one in objectives.values()):
         raise UserError(
             f"temperature is {args.temperature}: the trainer's log-probabilities are divided by it and are not the model's; "
             "write temperature: 1.0, or echo_tempered: true (EchoConfig(tempered=True)) for the tempered likelihood"
         )
-    objectives.check_split(args.gradient_accumulation_steps)
+
+
+def _check_likelihood(trainer: Any, objectives: Objectives) -> None:
+    """What every trainer of TRL's must be for the tokens, their log-probabilities and their number to be known."""
+    if problem := SUPPORTED.problem(trl.__version__):
+        raise UserError(problem)
+    objectives.check_split(trainer.args.gradient_accumulation_steps)
     tokenizer = trainer.processing_class
     if not isinstance(tokenizer, PreTrainedTokenizerBase):
         raise UserError(

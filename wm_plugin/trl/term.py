@@ -90,6 +90,7 @@ class TermMixin(_Host):
     _wm_running: list[RunObjective] = []  # noqa: RUF012 - replaced, never changed
     _wm_guards: list[StateCallback] = []  # noqa: RUF012
     _wm_eval_set = ""  # the prefix of our figures in an evaluation of a named set
+    _wm_explores = True  # whether a fall of the policy's entropy is a collapse, which guards watch
     _metrics: dict[str, Any]  # the host's
 
     def _wm_start(self, objectives: Objectives, running: list[RunObjective]) -> None:
@@ -147,6 +148,7 @@ class TermMixin(_Host):
         Args:
             loss: the host's.
             logps: (B, T) with gradient, of the tokens to which the columns of `inputs` belong.
+            inputs: beside the columns, `advantages`: 0 where the host trains on nothing.
         """
         coeffs = {one.name: one.coeff(self.state.global_step) for one in self._wm_running}
         loss, sums = self._wm.add_terms(
@@ -176,7 +178,7 @@ class TermMixin(_Host):
         window = self._wm_window
         window.signal = window.signal + signal
         window.sums = window.sums + torch.stack([sums[one.name][:3] for one in self._wm_running])
-        if any(one.guard for one in self._wm_running):
+        if self._wm_explores and any(one.guard for one in self._wm_running):
             window.entropy += self._metrics["train"].get("entropy", [])[-1:]  # the host's figure of this micro-batch
         if window.complete:
             for place, one in enumerate(self._wm_running):
@@ -253,6 +255,24 @@ class TermMixin(_Host):
         if kind not in self._wm_warned and self.accelerator.is_main_process:
             logger.warning(message)
         self._wm_warned.add(kind)
+
+
+class EvaluatedMixin(TermMixin):
+    """The same on trainers that have evaluations."""
+
+    def evaluate(
+        self, eval_dataset: Any = None, ignore_keys: list[str] | None = None, metric_key_prefix: str = "eval"
+    ) -> dict[str, float]:
+        # the host calls this for each of several sets, with eval_<name>, and logs the figures of all by the same names
+        named = metric_key_prefix.startswith("eval_")
+        self._wm_eval_set = f"{metric_key_prefix.removeprefix('eval_')}_" if named else ""
+        of_the_run = self.is_in_train and eval_dataset is None and metric_key_prefix == "eval"  # of all its sets
+        if of_the_run:
+            self._wm_held_out = {}
+        figures = super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
+        if of_the_run:
+            self._wm_after_evaluation()
+        return figures
 
 
 def no_coefficient_warning(world_model: Any, args: Any, reward_funcs: Any) -> str | None:

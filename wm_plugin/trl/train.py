@@ -1,4 +1,4 @@
-"""GRPO with the world-model term from a YAML file: `accelerate launch -m wm_plugin.trl.train --config X.yaml --max_steps 9`.
+"""GRPO or SFT with the world-model term by a YAML file: `accelerate launch -m wm_plugin.trl.train --config X.yaml --max_steps 9`.
 
 TRL's own `trl grpo` hard-codes its trainer and takes no tools. Everything else here is TRL's: parser, config classes, trainer. A
 flag overrides the file.
@@ -41,8 +41,11 @@ from wm_plugin.trl.templates import put_template, read_template
 from wm_plugin.trl.trainer import WorldModelGRPOTrainer
 from wm_plugin.untrusted import finite, loads
 
-TRAINERS = ("grpo", "async_grpo")
+TRAINERS = ("grpo", "async_grpo", "sft")
 _WRITE = {int: "a number", float: "a number", bool: "true or false", str: "text"}  # for settings of one value
+
+
+_NULLS = ("max_length",)  # where null is a value: no limit
 
 
 @dataclass
@@ -130,6 +133,8 @@ def build(arguments: list[str]) -> tuple[Any, Any]:
     of_file = gguf.is_gguf(model.model_name_or_path)
     if not of_file and is_missing_folder(model.model_name_or_path):
         raise UserError(f"model_name_or_path is {model.model_name_or_path!r}: there is no such folder")
+    if script.trainer == "sft":
+        _check_sft(script)
     environment = run_config(script, config).factory
     reward_funcs = [import_object(path, field="reward_funcs") for path in script.reward_funcs or []]
     reward_funcs += reward_functions(_blocks(script.rewards or []))
@@ -151,10 +156,17 @@ def build(arguments: list[str]) -> tuple[Any, Any]:
         settings["eval_dataset"] = _rows(script, mixture, "eval") if config.eval_strategy != "no" else None
         path = script.rollout_func
         settings["rollout_func"] = import_object(path, field="rollout_func") if path else None
-    support.check_rows(settings["train_dataset"], settings.get("eval_dataset"), environments=environment is not None)
+    if script.trainer == "sft":
+        trainer_class = wm_plugin.trl.WorldModelSFTTrainer
+        for name in ("reward_funcs", "tools", "environment_factory", "rollout_func"):
+            del settings[name]
+    else:
+        support.check_rows(
+            settings["train_dataset"], settings.get("eval_dataset"), environments=environment is not None
+        )
     name = model.model_name_or_path
     if of_file:
-        if script.trainer == "async_grpo" or config.use_vllm:
+        if script.trainer == "async_grpo" or getattr(config, "use_vllm", False):
             raise UserError(
                 f"model_name_or_path is {name!r}, which vLLM would have to load too; save the model as a folder first"
             )
@@ -193,6 +205,17 @@ def _check_async(script: Any, config: Any, model: Any) -> None:
     ):
         if here:
             raise UserError(f"{name} is not of trainer: async_grpo; leave it out, or write trainer: grpo")
+
+
+def _check_sft(script: Any) -> None:
+    """Refuse what fine-tuning has no episodes for."""
+    names = [*(one.name for one in dataclasses.fields(RunFields)), "tools", "reward_funcs", "rewards", "rollout_func"]
+    defaults = {one.name: one.default for one in dataclasses.fields(ScriptSettings)}
+    for name in names:
+        if getattr(script, name) != defaults[name]:
+            raise UserError(
+                f"{name} is not of trainer: sft, which plays no episodes; leave it out, or write trainer: grpo"
+            )
 
 
 def _ask_hub(name: str, settings: dict[str, Any]) -> None:
@@ -286,6 +309,8 @@ def _parser(trainer: str = TRAINERS[0]) -> TrlParser:
     kinds: tuple[Any, ...] = (WorldModelGRPOConfig, ModelConfig)
     if trainer == "async_grpo":
         kinds = (wm_plugin.trl.WorldModelAsyncGRPOConfig, AsyncModelConfig)
+    elif trainer == "sft":
+        kinds = (wm_plugin.trl.WorldModelSFTConfig, ModelConfig)
     return TrlParser((WorldModelScriptArguments, *kinds, DatasetMixtureConfig), prog="wm train")
 
 
@@ -296,7 +321,7 @@ def _check_single(values: dict[str, Any], parser: TrlParser) -> None:
         kinds = set(typing.get_args(hints[name]) or [hints[name]]) - {type(None)} if name in hints else set()
         if not kinds or not kinds <= _WRITE.keys() or isinstance(value, tuple(_WRITE)):
             continue
-        if value is None and (parser.get_default(name) is None or not kinds & {int, float}):
+        if value is None and (name in _NULLS or parser.get_default(name) is None or not kinds & {int, float}):
             continue  # a host may take null for a text or a switch, whatever its type says
         write = next(text for kind, text in _WRITE.items() if kind in kinds)
         raise UserError(f"{name} is {shown(value)}; write {write}")

@@ -49,7 +49,7 @@ from wm_plugin.trl.config import WorldModelGRPOConfig
 from wm_plugin.trl.refill import Prompts, groups_to_sample, join, move, split
 from wm_plugin.trl.rewards import check_truth
 from wm_plugin.trl.rollout import Rollouts, Turns, called, parsing_within_bounds, unanswered
-from wm_plugin.trl.term import TermMixin, no_coefficient_warning, resolve
+from wm_plugin.trl.term import EvaluatedMixin, no_coefficient_warning, resolve
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ else:
     _Host = object
 
 
-class WorldModelMixin(TermMixin, _Host):
+class WorldModelMixin(EvaluatedMixin, _Host):
     """Adds the world-model term to any subclass of GRPOTrainer: `class Mine(WorldModelMixin, MyGRPOTrainer)`.
 
     With `coeff` 0 for the whole run, loss, gradients, parameters and random numbers are those of the host, bit by bit; the
@@ -506,20 +506,6 @@ class WorldModelMixin(TermMixin, _Host):
         return self._wm_add(loss, captured[0], inputs)
 
     # -- the metrics ------------------------------------------------------------------------------------------------------------
-
-    def evaluate(
-        self, eval_dataset: Any = None, ignore_keys: list[str] | None = None, metric_key_prefix: str = "eval"
-    ) -> dict[str, float]:
-        # the host calls this for each of several sets, with eval_<name>, and logs the figures of all by the same names
-        named = metric_key_prefix.startswith("eval_")
-        self._wm_eval_set = f"{metric_key_prefix.removeprefix('eval_')}_" if named else ""
-        of_the_run = self.is_in_train and eval_dataset is None and metric_key_prefix == "eval"  # of all its sets
-        if of_the_run:
-            self._wm_held_out = {}
-        figures = super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
-        if of_the_run:
-            self._wm_after_evaluation()
-        return figures
 
     def _episodes(self, tool_mask: torch.Tensor | None) -> list[dict[str, float]]:
         """Return the figures of each of this rank's episodes."""

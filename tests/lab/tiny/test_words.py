@@ -49,7 +49,7 @@ def test_frequent_words_are_tokens_and_nothing_is_lost(files):
 def test_of_a_dialogue_the_worlds_turns_count_to_their_ends(files):
     tokenizer = words.make_tokenizer(files, 400)
     train = [message["role"] == "assistant" for message in DIALOGUE]
-    ids, mask = Tokeniser(tokenizer)(Sample(DIALOGUE, train))
+    ids, mask, _ = Tokeniser(tokenizer)(Sample(DIALOGUE, train))
     counted = tokenizer.decode([token for token, counts in zip(ids, mask, strict=True) if counts])
     assert counted == "".join(
         f"{message['content']}<|im_end|>" for message in DIALOGUE if message["role"] == "assistant"

@@ -99,7 +99,7 @@ def read_rows(path: Path, tokenizer: Any, most: int | None = None) -> Rows:
                 "wm data build --as word2world --host trl --out X.jsonl"
             )
         sample = Sample(messages, [message["role"] == "assistant" for message in messages])
-        ids, mask = tokenise(sample)
+        ids, mask, _ = tokenise(sample)
         rows.ids.append(ids)
         rows.masks.append(mask)
         if len(rows.ids) == most:

@@ -13,8 +13,9 @@ from wm_plugin.hosting import tried
 from wm_plugin.objectives import EchoConfig, GuardConfig
 from wm_plugin.objectives.echo import PRESET_FIELDS
 from wm_plugin.options import Options
-from wm_plugin.verl.config import COEFF, WorldModelConfig
+from wm_plugin.verl.config import COEFF, SFT_COEFF, WorldModelConfig
 from wm_plugin.verl.names import AGENT_LOOP, TRAINER_MODE
+from wm_plugin.verl.sft import ASKED, TokenisedSFTDataset
 
 ROOT = Path(__file__).resolve().parents[1]
 REWARD = {  # of the block wm, read by wm_plugin.verl.rewards
@@ -31,6 +32,7 @@ MODELS: tuple[tuple[str, type[Options]], ...] = (
     ("run", WorldModelConfig),
     ("server", ServerOptions),
 )
+OF_ROLLOUTS = ("guard", "zero_variance_groups", "max_refills", "tempered")  # what verl's SFT trainer does not take
 WHERE = {
     "objective": "`EchoConfig(...)` in Python, `echo_<field>` in TRL's config and YAML, `wm.<field>` on verl.",
     "guard": "The field `guard` of the objective.",
@@ -58,11 +60,31 @@ def reference() -> str:
     return "".join(parts)
 
 
-def echo_group() -> str:
-    fields = rows(EchoConfig) | rows(WorldModelConfig)
+def _objective(coeff: float) -> dict[str, tuple[Any, str]]:
+    """The objective's fields in a group, whose nulls stand for a preset's value."""
+    fields = rows(EchoConfig)
     for name in PRESET_FIELDS - {"roles"}:  # whose null is all of them
-        value = COEFF if name == "coeff" else json.dumps(fields[name][0])
+        value = coeff if name == "coeff" else json.dumps(fields[name][0])
         fields[name] = (None, f"{_first(fields[name][1])} (null: the preset's, or {value})")
+    return fields
+
+
+def sft_group() -> str:
+    own = {name: one for name, one in _objective(SFT_COEFF).items() if name not in OF_ROLLOUTS}
+    several = {"world_model": rows(WorldModelConfig)["world_model"]}
+    return f"""# @package _global_
+# The world-model objective on top of any config of verl's SFT trainer, on rows of wm data build --as imitation --tokenizer:
+#   torchrun ... -m wm_plugin.verl.sft_trainer <your overrides> 'hydra.searchpath=[pkg://wm_plugin.recipes.verl]' +wm=sft
+# Made by `make generate` from EchoConfig; docs/sft.md says more.
+wm:
+{_block(own | several)}data:
+  custom_cls: {{path: pkg://{TokenisedSFTDataset.__module__}, name: {TokenisedSFTDataset.__name__}}}
+  {ASKED}: true  # stops verl.trainer.sft_trainer, which would train without the term
+"""
+
+
+def echo_group() -> str:
+    fields = _objective(COEFF) | rows(WorldModelConfig)
     return f"""# @package _global_
 # The world-model objective on top of any config of verl's main_ppo:
 #   python -m verl.trainer.main_ppo <your overrides> 'hydra.searchpath=[pkg://wm_plugin.recipes.verl]' +wm=echo wm.coeff=0.05
@@ -107,6 +129,7 @@ def generated() -> dict[Path, str]:
         ROOT / "docs" / "compatibility.md": tried.page(),
         ROOT / "docs" / "reference.md": reference(),
         ROOT / "recipes" / "verl" / "wm" / "echo.yaml": echo_group(),
+        ROOT / "recipes" / "verl" / "wm" / "sft.yaml": sft_group(),
     }
 
 

@@ -38,9 +38,11 @@ hydra() { sed -E 's/"([A-Za-z_]+)": ?/\1: /g' <<< "$1"; } # JSON as Hydra reads 
 if [ $kind = sft ]; then
   settings+=("data.train_files=$rows" ${model:+"model.path=$model"} ${seed:+"trainer.seed=$seed"} ${batch:+"data.train_batch_size=$batch"}
     ${steps:+"trainer.total_training_steps=$steps"})
-  processes=8
+  processes=8 trainer=verl.trainer.sft_trainer
+  case $name in agent_sft_echo*) trainer=wm_plugin.verl.sft_trainer ;; esac
+  [ -z "$coeff" ] || settings+=("wm.coeff=$coeff")
   [ -z "$tiny" ] || processes=${PROCESSES:-1}
-  torchrun --standalone --nproc_per_node="$processes" -m verl.trainer.sft_trainer \
+  torchrun --standalone --nproc_per_node="$processes" -m "$trainer" \
     --config-path pkg://wm_plugin.recipes.verl --config-name "$(basename "$config" .yaml)" "${settings[@]}" "${rest[@]}"
 else
   settings+=(${model:+"actor_rollout_ref.model.path=$model"} ${coeff:+"wm.coeff=$coeff"}

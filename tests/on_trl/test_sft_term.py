@@ -527,8 +527,8 @@ def test_two_ranks_count_together(tokens, tmp_path):
 
 
 @pytest.mark.slow
-def test_recorded_figures(tmp_path):
-    """Of plain transformers."""
+def test_verl_finds_the_same(tmp_path):
+    """`on_verl/test_sft_term.py` has the same rows, model and figures."""
     tokenizer = read_tokenizer()
     build(write_rollouts(tmp_path / "rollouts.jsonl"), "imitation", "trl", tmp_path / "rows.jsonl", tokenizer=tokenizer)
     trainer = WorldModelSFTTrainer(

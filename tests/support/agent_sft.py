@@ -111,5 +111,5 @@ def of_spans(
     return weights
 
 
-# The agent's and the environment's mean loss of these rows under the model of `support.agreement`.
+# The agent's and the environment's mean loss of these rows under the model of `support.agreement`, which both hosts must find.
 AGREED = (5.798717, 5.778479)

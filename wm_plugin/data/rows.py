@@ -11,8 +11,8 @@
 
 A row of messages is rendered and tokenised by the host, each in its own way; neither can exclude an assistant's turn from the
 loss. Rows of tokens are the same for both. Those of an agent's
-dialogues also have `env_spans`, what the environment said (`tokens.spans.Span`), and `reward`, for `WorldModelSFTTrainer`; stock
-trainers leave them alone.
+dialogues also have `env_spans`, what the environment said (`tokens.spans.Span`), and `reward`, for `WorldModelSFTTrainer` and
+`+wm=sft`; stock trainers leave them alone.
 """
 
 import json

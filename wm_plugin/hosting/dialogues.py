@@ -1,4 +1,4 @@
-"""Supervised fine-tuning on an agent's dialogues: the objectives' columns of rows of tokens.
+"""Supervised fine-tuning on an agent's dialogues: the objectives' columns of rows of tokens, the same on both hosts.
 
 The host trains on the agent's tokens, as ever; what the environment said is in a row's spans (`data.rows`).
 """

@@ -14,6 +14,7 @@ from wm_plugin.options import Number, Whole, option
 from wm_plugin.verl.names import SEARCH_PATH
 
 COEFF = 0.05  # if the group +wm=echo names neither a coefficient nor a preset
+SFT_COEFF = 1.0  # likewise of +wm=sft, as the lambda of ActObs (arXiv 2609.20715)
 REWARD_KEYS = ("reward", "reward_batch", "reward_wait_ms")  # read by wm_plugin.verl.rewards
 
 
@@ -55,19 +56,22 @@ class WorldModelConfig(RunConfig):
         return self.max_turns if self.turn_budget is None else self.turn_budget.start + 1
 
 
-def with_coeff(block: Mapping[str, Any]) -> dict[str, Any]:
+def with_coeff(block: Mapping[str, Any], coeff: float = COEFF) -> dict[str, Any]:
     """Return the block `wm` without the group's nulls that stand for a preset's value or the default, and with the
     coefficient that one of them stands for, unless something else sets it."""
     absent = {*PRESET_FIELDS, "preset"}  # another objective need not have presets
     values = {name: value for name, value in block.items() if value is not None or name not in absent}
     elsewhere = any(block.get(name) is not None for name in ("alpha", "preset", "world_model"))
     if "coeff" in block and "coeff" not in values and not elsewhere:
-        values["coeff"] = COEFF
+        values["coeff"] = coeff
     return values
 
 
-def read_config(config: Any) -> WorldModelConfig:
+def read_config(config: Any, coeff: float = COEFF) -> WorldModelConfig:
     """Return the block `wm` of a trainer's config.
+
+    Args:
+        coeff: if the block names neither a coefficient nor a preset.
 
     Raises:
         UserError: the block is missing, a key does not exist (with the nearest one), or a value does not fit.
@@ -83,7 +87,7 @@ def read_config(config: Any) -> WorldModelConfig:
         )
     if not isinstance(values, Mapping):
         raise UserError(f"wm is {shown(values)}; write fields, e.g. wm.coeff=0.05")
-    values = with_coeff(values)
+    values = with_coeff(values, coeff)
     path = values.pop("objective", "echo")
     kind = OBJECTIVES.get(str(path))
     if not (isinstance(kind, type) and issubclass(kind, Objective) and kind.has_loss()):

@@ -19,13 +19,14 @@ from packaging.version import Version
 from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.hosting import hooks, optimizers
 from wm_plugin.hosting.config import check_tool_names
+from wm_plugin.hosting.dialogues import check_objectives
 from wm_plugin.hosting.hooks import Hook, VersionRange
 from wm_plugin.hosting.world import tool_names
-from wm_plugin.objectives import EchoConfig
+from wm_plugin.objectives import EchoConfig, Objectives
 from wm_plugin.objectives.empty_batches import config_warning
 from wm_plugin.tokens.tokenizer import is_missing_folder
 from wm_plugin.untrusted import loads
-from wm_plugin.verl.config import WorldModelConfig, read_config
+from wm_plugin.verl.config import SFT_COEFF, WorldModelConfig, read_config
 from wm_plugin.verl.names import (
     AGENT_LOOP,
     AGENT_NAME,
@@ -211,6 +212,27 @@ CPU_HOOKS = (
 )
 
 
+_SFT = "verl.trainer.sft_trainer"
+# The same of the SFT trainer.
+SFT_HOOKS = (
+    Hook(_SFT, "run_sft", ("config",)),
+    Hook(_SFT, "Tracking.log", ("data", "step")),
+    Hook(_SFT, "SFTTrainer.__init__", ("config",)),
+    Hook(_SFT, "SFTTrainer._build_dataset"),
+    Hook(_SFT, "SFTTrainer._build_engine"),
+    Hook(_SFT, "SFTTrainer.fit"),
+    *(
+        Hook(_SFT, f"SFTTrainer.{name}")
+        for name in ("loss_fn", "model_config", "resume_global_step", "train_dataset", "training_client", "val_dataset")
+    ),
+    Hook(_WORKERS, "TrainingWorker.set_loss_fn", ("loss_fn",)),
+    Hook(_WORKERS, "TrainingWorker.train_batch", ("data",)),
+    Hook(_WORKERS, "TrainingWorker.infer_batch", ("data",)),
+    Hook(_WORKERS, "TrainingWorker.device_name"),
+    Hook(_WORKERS, "TrainingWorker.engine"),
+)
+
+
 def missing_hooks() -> list[str]:
     """Return the hooks that the installed verl lacks or has changed, by name, with what moved."""
     return hooks.missing_hooks(HOOKS)
@@ -224,6 +246,45 @@ def choose_trainer(config: Any) -> None:
     block, v1 = config.get("wm"), config.trainer.v1
     if OmegaConf.is_dict(block) and any(name in block for name in ("coeff", *EchoConfig.aliases)):
         v1.trainer_mode = TRAINER_MODES.get(v1.trainer_mode, v1.trainer_mode)
+
+
+def check_sft(config: Any) -> Objectives:
+    """Return the objectives of the block `wm` of a config of the SFT trainer.
+
+    Raises:
+        UserError: verl is not supported, or a setting has no meaning in fine-tuning or is not known to be exact.
+    """
+    if problem := SUPPORTED.problem(verl.__version__):
+        raise UserError(problem)
+    if moved := hooks.missing_hooks(SFT_HOOKS):
+        raise UserError(
+            f"verl {verl.__version__} lacks what +wm=sft needs: {'; '.join(moved)}; install another version"
+        )
+    wm = read_config(config, SFT_COEFF)
+    for name, declared in WorldModelConfig.model_fields.items():
+        if name not in ("objective", "world_model") and getattr(wm, name) != declared.default:
+            raise UserError(f"wm.{name} is of rollouts, which fine-tuning does not make; leave it out")
+    objectives = wm.objectives
+    check_objectives(objectives, "wm.")
+    if any(one.guard is not None for one in objectives.values()):
+        raise UserError(
+            "wm.guard: the state of a guard has no place in the checkpoints of verl's SFT trainer; leave it out, or use TRL's"
+        )
+    if config.engine.strategy not in ("fsdp", "fsdp2"):
+        raise UserError(
+            f"engine.strategy is {config.engine.strategy}, on which +wm=sft was not tried; write fsdp or fsdp2"
+        )
+    if config.data.pad_mode != "no_padding":
+        raise UserError(f"data.pad_mode is {config.data.pad_mode}, which verl's engines do not take; write no_padding")
+    several = config.data.use_dynamic_bsz or config.data.train_batch_size > config.data.micro_batch_size_per_gpu
+    objectives.check_split(2 if several else 1)
+    return objectives
+
+
+def check_sft_tools(objectives: Objectives, tools: set[str]) -> None:
+    """Raise a UserError if an objective names a tool that no row has."""
+    for one in objectives.values():
+        check_tool_names(one.tool_names, tools, "wm.tools")
 
 
 def check_config(config: Any) -> WorldModelConfig:

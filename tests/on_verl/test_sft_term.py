@@ -45,7 +45,7 @@ CASES["off"]["settings"].append("trainer.test_freq=1")
 
 
 def launch(folder, cases, processes):
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "VERL_USE_EXTERNAL_MODULES": "wm_plugin.verl,support.verl_cpu"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "VERL_PLATFORM": "cpu"}
     environment["PYTHONPATH"] = os.pathsep.join([str(TESTS.parent), str(TESTS)])
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"]
     words = [str(TESTS / "support" / "sft_on_verl.py"), str(folder), json.dumps(cases)]

@@ -8,6 +8,7 @@ from functools import cache
 from typing import NamedTuple
 
 from wm_plugin.runtime import sandbox
+from wm_plugin.worlds.kit.shell_processes import Processes
 
 HOME, CLOCK = "/home/user", 1736933400  # 2025-01-15 09:30:00 UTC
 BASH, ROOTS = "/usr/bin/bash", (HOME, "/tmp")  # where the user can write
@@ -102,9 +103,10 @@ LIMITS = Limits()
 
 
 class Pipes(NamedTuple):
-    """A sandbox, the host's ends of its pipes, and the numbers of the other ends in process 1."""
+    """A sandbox, its processes, the host's ends of its pipes, and the numbers of the other ends in process 1."""
 
     sandbox: sandbox.Started
+    processes: Processes
     input: int
     output: int
     control: int
@@ -149,7 +151,7 @@ def open_sandbox(limits: Limits) -> Pipes:
             os.close(number)
     for number in (output, control):
         os.set_blocking(number, False)
-    return Pipes(started, given, output, control, inner_output, inner_control)
+    return Pipes(started, Processes(started.inner), given, output, control, inner_output, inner_control)
 
 
 def options_of(limits: Limits) -> list[str]:
@@ -175,5 +177,6 @@ def options_of(limits: Limits) -> list[str]:
 def close_sandbox(pipes: Pipes, process: int) -> None:
     for number in (pipes.input, pipes.output, pipes.control):
         os.close(number)
+    pipes.processes.close()
     if os.getpid() == process:
         pipes.sandbox.end()

@@ -158,6 +158,7 @@ def options_of(limits: Limits) -> list[str]:
     """Options of bubblewrap."""
     options = ["--unshare-user", "--uid", "1000", "--gid", "1000", "--hostname", "box"]
     options += ["--proc", "/proc", "--dev", "/dev", "--remount-ro", "/dev"]  # /dev/shm would have no limit
+    options += ["--remount-ro", "/proc"]  # else the memory of process 1 can be written, which does not stand still
     for folder in (
         "acpi",
         "asound",

@@ -30,21 +30,20 @@ class Processes:
                     if b"/etc/shellrc" not in file.read():  # it has lost its parent, and is ending
                         return False
                 self.close()
-                for path in (
-                    f"{self._first}/task/{self._first}/children",
-                    f"{shell}/task/{shell}/children",
-                    f"{shell}/task",
-                ):
-                    self._open.append(os.open(f"/proc/{path}", os.O_RDONLY))
                 self._open.append(os.pidfd_open(shell))
+                for path in (f"{shell}/task", f"{shell}/task/{shell}/children", f"{self._first}/task/{self._first}/children"):
+                    self._open.append(os.open(f"/proc/{path}", os.O_RDONLY))
                 self.shell = shell
                 return True
         return False
 
     def send(self, number: int) -> None:
         """Send a signal to the shell, if it is there."""
-        with suppress(ProcessLookupError, IndexError):
-            signal.pidfd_send_signal(self._open[3], number)
+        try:
+            if self._open:
+                signal.pidfd_send_signal(self._open[0], number)
+        except ProcessLookupError:
+            pass
 
     def is_alone(self) -> bool:
         """Whether nothing but process 1 and the shell is there, which has been sent a SIGSTOP and therefore starts nothing.
@@ -52,7 +51,7 @@ class Processes:
         First the shell's children are looked for: what loses its parent later is a child of process 1 from then on.
         """
         try:
-            of_first, of_shell, threads, _ = self._open
+            _, threads, of_shell, of_first = self._open
             # each thread would have children of its own, and the folder has a link for each
             return (
                 os.fstat(threads).st_nlink == 3
@@ -63,7 +62,7 @@ class Processes:
             return False
 
     def is_still(self) -> bool:
-        """Whether nothing but process 1 and the shell is there, and the shell is stopped; or process 1 is gone, and with it all."""
+        """Whether nothing but process 1 and the shell is there, and the shell is stopped; or process 1 is gone, and so all."""
         states = []
         try:
             for number in self._others():

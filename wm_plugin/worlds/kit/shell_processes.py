@@ -4,6 +4,7 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import cache
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -31,7 +32,11 @@ class Processes:
                         return False
                 self.close()
                 self._open.append(os.pidfd_open(shell))
-                for path in (f"{shell}/task", f"{shell}/task/{shell}/children", f"{self._first}/task/{self._first}/children"):
+                for path in (
+                    f"{shell}/task",
+                    f"{shell}/task/{shell}/children",
+                    f"{self._first}/task/{self._first}/children",
+                ):
                     self._open.append(os.open(f"/proc/{path}", os.O_RDONLY))
                 self.shell = shell
                 return True
@@ -75,13 +80,15 @@ class Processes:
     def excess(self, most: int, memory: int) -> str:
         """Return "processes" or "memory" if there is more than that (bytes), else ""."""
         pages = 0
+        with suppress(OSError, ValueError), open(f"/proc/{self._first}/net/sockstat", "rb") as file:
+            memory -= int(file.read().split()[2]) * _of_socket()  # "sockets: used 12"
         with suppress(OSError):
             for count, number in enumerate(self._others()):
                 if count + 1 >= most:
                     return "processes"
                 with suppress(OSError, ValueError), open(f"{self._root}/{number}/statm", "rb") as file:
                     pages += int(file.read().split()[1])
-        return "memory" if pages * _PAGE > memory else ""
+        return "memory" if memory < 0 or pages * _PAGE > memory else ""
 
     def close(self) -> None:
         while self._open:
@@ -93,3 +100,13 @@ class Processes:
             for name in (entry.name for entry in entries):
                 if name.isdecimal() and name != "1":
                     yield name
+
+
+@cache
+def _of_socket() -> int:
+    """The bytes that one end of a socketpair may hold. They are no process's."""
+    try:
+        with open("/proc/sys/net/core/wmem_default", "rb") as file:
+            return int(file.read())
+    except (OSError, ValueError):
+        return 212_992

@@ -270,9 +270,7 @@ def test_what_deletes_or_overwrites_is_named_for_the_verifier():
 
 @pytest.mark.host  # schemas
 def test_a_verifier_that_refuses_what_is_irreversible():
-    refusing = verified(
-        TerminalEnvironment, {"control": "refuse", "budget": 9, "when": "wm_plugin.worlds.terminal:is_irreversible"}
-    )
+    refusing = verified(TerminalEnvironment, {"control": "refuse", "budget": 9})
     environment = refusing()
     row = dataset_rows(1, seed=3)[0] | {"task": "too_large", "task_seed": 3}
     environment.reset(**row)
@@ -280,3 +278,6 @@ def test_a_verifier_that_refuses_what_is_irreversible():
     assert "exit code 0" in environment.run(command="ls")
     assert "exit code" not in environment.run(command="rm -r *")
     assert environment.metrics["verify/refused"] == 1
+    every = verified(TerminalEnvironment, {"control": "refuse", "budget": 9, "tools": ["run"]})()
+    every.reset(**row)
+    assert "exit code" not in every.run(command="ls")

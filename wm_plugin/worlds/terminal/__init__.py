@@ -54,6 +54,7 @@ class TerminalEnvironment(CountedEnvironment):
 
     observer = "tool"
     refusals = ("Invalid: ", "bash: ")
+    irreversible_when = "wm_plugin.worlds.terminal:is_irreversible"
     _lost = 0
 
     def __init__(self) -> None:
@@ -258,6 +259,6 @@ def effects(command: str) -> set[str]:
 
 
 def is_irreversible(call: Call, trajectory: Trajectory) -> bool:  # noqa: ARG001 - the form of `verify.when`
-    """Whether a call deletes or overwrites. `verify: {when: wm_plugin.worlds.terminal:is_irreversible}` checks only these."""
+    """Whether a call deletes or overwrites."""
     command = call.arguments.get("command") if isinstance(call.arguments, dict) else None
     return isinstance(command, str) and bool(effects(command))

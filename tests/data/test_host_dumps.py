@@ -8,9 +8,8 @@ import pytest
 
 from wm_plugin.data.chat import chat
 from wm_plugin.data.filter import Filter
-from wm_plugin.data.host_dumps import Lacking
 from wm_plugin.data.readers import read
-from wm_plugin.data.schema import Action, Call, Context, Trajectory, Turn
+from wm_plugin.data.schema import Action, Call, Trajectory
 from wm_plugin.data.transitions import expand
 from wm_plugin.worlds.agents.rollout import Host, replay
 
@@ -61,18 +60,6 @@ def dump(trajectory: Trajectory, host: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("host", get_args(Host))
-def test_a_tool_that_is_called_and_not_among_the_schemas_is_named() -> None:
-    turns = [
-        Turn(actor="agent", action=Action(calls=(Call(name=name, arguments={}),)), observations=())
-        for name in ("look", "jump")
-    ]
-    lacking = Lacking()
-    for schemas in (({"name": "look"},), ({"type": "function", "function": {"name": "jump"}}, {"name": "look"}), ()):
-        list(lacking([Trajectory(context=Context(action_space=schemas), turns=tuple(turns))]))
-    assert (lacking.count, lacking.strange) == (1, {"jump": 1})
-    assert lacking.notes[1:] == ["1 of these rollouts call 'jump', which is not among their tool schemas"]
-
-
 def test_a_dump_gives_the_same_samples_as_our_rollouts(host: Host, tmp_path: Path) -> None:
     actions = [Action(calls=(Call(name=name, arguments=arguments),)) for name, arguments in CALLS]
     played = replay(Shop(), {}, actions, host=host)

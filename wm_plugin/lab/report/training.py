@@ -49,7 +49,8 @@ def groups(arms: Sequence[Arm], chosen: Sequence[str] = ()) -> list[Group]:
         own = {one for arm in arms for run in arm.runs for one in run.names.values()}
         matching = _matching([*metrics, *sorted(own - set(metrics))], chosen)
         return [replace(_group("Training", matching, arms, _MOST_OF_REST), folded=False)]
-    made, used = [], set()
+    made: list[Group] = []
+    used: set[str] = set()
     for title, patterns in (
         ("Training", [*_KNOWN["outcomes"][:3], *_KNOWN["world"][:3], *_KNOWN["others"][:2], *_KNOWN["outcomes"], *_KNOWN["world"],
                       *_KNOWN["others"]]),

@@ -189,7 +189,8 @@ from worlds.test_terminal import TerminalEnvironment, episode
 start = TerminalEnvironment.reset
 def noted(self, **row):
     text = start(self, **row)
-    print(self._shell._pipes.sandbox.inner, flush=True)
+    sys.stdout.write(f"{self._shell._pipes.sandbox.inner}\\n")  # at once: six threads write
+    sys.stdout.flush()
     return text
 TerminalEnvironment.reset = noted
 with ThreadPoolExecutor(6) as pool:

@@ -328,7 +328,8 @@ def table(results: dict[str, Any]) -> str:
         "text that it returns; a reset is that of one instance, used again. *Together*: steps a second of so many instances, "
         "stepped in turn, resets included; those of slow worlds in threads, without resets. *Native*: ours against the same work "
         "in the library underneath, by turns in one run. *Same everywhere*: rows and texts are equal, byte for byte, with a used "
-        "and a new instance and in a process with other hashes, and the rest of `wm env check` holds.",
+        "and a new instance and in a process with other hashes, and the rest of `wm env check` holds. "
+        "`terminal` was measured while others used the machine: of its row the ratio counts, taken by turns, and not the rates.",
         "",
         "| world | steps/s | resets/s | together, steps/s | native | memory an instance | expert | same everywhere |",
         "|---|---|---|---|---|---|---|---|",

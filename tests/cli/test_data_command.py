@@ -49,7 +49,7 @@ def test_convert_counts_what_was_read_and_what_was_not(wm, source, tmp_path):
         "files": 1,
         "out": str(out),
         "rejects": str(rejects),
-        "notes": warnings(2),
+        "notes": warnings(2, {}),
         "ok": True,
     }
     (reject,) = rows(rejects)

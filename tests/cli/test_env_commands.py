@@ -125,6 +125,8 @@ def test_a_user_plays_their_own_class(play):
     assert "You can write:\nguess number  (number: From 1 to 100.)\nThe number alone will do.\n" in text
     assert "unexpected keyword argument 'nubmer'\n(guess takes number: From 1 to 100.)" in text
     assert "This world has no expert." in text
+    assert "help shows this, quit ends." in text
+    assert "expert takes" not in text
     assert "That is no number." in text
     assert result["turns"] == 2
 

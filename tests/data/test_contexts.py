@@ -129,7 +129,10 @@ def test_nulls_of_yaml_are_empty_as_those_of_json(tmp_path):
 
 def test_the_example_of_the_page_is_read(tmp_path):
     page = Path(__file__).parents[2] / "docs" / "word2world.md"
-    (tmp_path / "c.yaml").write_text(page.read_text().split("```yml\n")[1].split("```")[0])
+    (block,) = (
+        part.split("```")[0] for part in page.read_text().split("```yaml\n") if "airline/17" in part.split("```")[0]
+    )
+    (tmp_path / "c.yaml").write_text(block)
     contexts = load_contexts(tmp_path / "c.yaml")
     assert set(contexts.fields["airline/17"]) == set(HIDDEN)
     assert contexts.fields["*"] == {"availability": "All services run."}

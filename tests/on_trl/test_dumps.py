@@ -177,7 +177,7 @@ def test_the_prompts_of_a_dump_are_those_of_its_training(tmp_path, capsys):
     ask(*convert, dump.parent, "--workers", "2")
     assert prompts_of(out, trainer) == prompts_of(dump, trainer) == prompts
     for command in (build, [*masks, out], [*masks, dump]):
-        assert not any("tool schemas" in note for note in ask(*command)["notes"])
+        assert not any("carry no tool schemas" in note for note in ask(*command)["notes"])
 
 
 def test_each_of_several_environments_has_its_own(tmp_path):

@@ -216,6 +216,7 @@ def test_the_asynchronous_trainer_of_another_trl_is_refused(name, version, needs
 
 @pytest.mark.parametrize(("version", "said"), [("1.16.0", 0), ("1.17.0", 1), ("1.18.2", 1)])
 def test_a_trl_that_was_not_tested_is_said_once(version, said, monkeypatch, caplog):
+    has_hooks = support.async_problem() is None  # an old release has none, whatever its number says here
     monkeypatch.setattr(trl, "__version__", version)
     support.warn_untested.cache_clear()
     for _ in range(2):
@@ -224,7 +225,7 @@ def test_a_trl_that_was_not_tested_is_said_once(version, said, monkeypatch, capl
     check = doctor.checks()[0]
     assert (check.name, check.state) == ("trl", "warn" if said else "ok")
     asynchronous = next(check for check in doctor.checks() if check.name == "asynchronous training")
-    assert (asynchronous.state == "ok") == (version < "1.18")
+    assert (asynchronous.state == "ok") == (has_hooks and version < "1.18")
 
 
 def test_a_loss_that_runs_two_forwards_stops_the_run():

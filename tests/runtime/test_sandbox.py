@@ -88,20 +88,40 @@ def test_the_filter_decides_each_call(monkeypatch, machine):
     program = list(struct.iter_unpack("=HBBI", sandbox._filter()))
     system = sandbox._SYSTEMS[machine]
 
-    def decide(architecture, number):
+    def decide(architecture, number, *arguments):
         place, value = 0, 0
         while True:
             code, yes, no, constant = program[place]
             place += 1
             if code == 0x20:
-                value = {0: number, 4: architecture}[constant]
+                known = {0: number, 4: architecture} | {16 + 8 * n: one for n, one in enumerate((*arguments, 0, 0, 0))}
+                value = known[constant]
             elif code == 0x06:
                 return constant
             else:
-                place += yes if (value == constant if code == 0x15 else value >= constant) else no
+                tests = {0x15: value == constant, 0x35: value >= constant, 0x45: bool(value & constant)}
+                place += yes if tests[code] else no
 
     for number in range(600):
         wanted = 0x00050001 if number in system.denied else 0x7FFF0000
         assert decide(system.architecture, number) == wanted
     assert decide(0x40000003, 1) == 0x80000000
     assert decide(system.architecture, 0x40000000 + 57) == 0x00050001
+    program = list(struct.iter_unpack("=HBBI", sandbox._filter(forks=True)))
+    allow, refuse, absent = 0x7FFF0000, 0x00050001, 0x00050026
+    calls = {
+        (435,): absent,
+        (system.timer_create, 1, 0): absent,
+        (system.clone, 0x01200011, 0): allow,
+        (system.clone, 0x10000011, 0): refuse,  # CLONE_NEWUSER
+        (system.fcntl, 3, 1): allow,
+        (system.fcntl, 10, 1): allow,
+        (system.fcntl, 3, 10): refuse,  # F_SETSIG
+        (system.prlimit, 0, 7): allow,
+        (system.prlimit, 1, 7): refuse,
+        (system.setsockopt, 3, 1, 8): allow,
+        (system.setsockopt, 3, 1, 7): refuse,  # SO_SNDBUF
+    }
+    assert {call: decide(system.architecture, *call) for call in calls} == calls
+    for number in set(range(600)) - {435, system.timer_create, system.prlimit}:
+        assert decide(system.architecture, number) == (refuse if number in system.others else allow)

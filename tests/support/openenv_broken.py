@@ -85,5 +85,18 @@ async def schema(request: Request) -> Response:
     return Response(json.dumps(SCHEMAS[request.path_params.get("kind", "")]), media_type="application/json")
 
 
-routes = [Route("/schema", schema), Route("/{kind}/schema", schema), WebSocketRoute("/ws", session)]
+AUTHORIZATION = "Bearer secret-1"
+
+
+async def private(request: Request) -> Response:
+    is_known = request.headers.get("authorization") == AUTHORIZATION
+    return Response(json.dumps(SCHEMAS[""]), 200 if is_known else 401, media_type="application/json")
+
+
+async def private_session(socket: WebSocket) -> None:
+    await (session(socket) if socket.headers.get("authorization") == AUTHORIZATION else socket.close())
+
+
+routes = [Route("/schema", schema), Route("/private/schema", private), Route("/{kind}/schema", schema)]
+routes += [WebSocketRoute("/ws", session), WebSocketRoute("/private/ws", private_session)]
 app = Starlette(routes=routes)

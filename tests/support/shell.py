@@ -16,3 +16,11 @@ def running(number):
             return file.read().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def memory(number):
+    """The bytes that a process and all below it take of the machine; pages that several share are divided."""
+    with open(f"/proc/{number}/smaps_rollup") as file:
+        own = next(int(line.split()[1]) << 10 for line in file if line.startswith("Pss:"))
+    with open(f"/proc/{number}/task/{number}/children") as file:
+        return own + sum(map(memory, file.read().split()))

@@ -18,7 +18,7 @@ from wm_plugin.errors import MissingExtraError, UserError
 from wm_plugin.hosting.world import tool_methods
 from wm_plugin.worlds.check import check
 from wm_plugin.worlds.kit.protocol import tool_schema
-from wm_plugin.worlds.openenv import sessions, text_of
+from wm_plugin.worlds.openenv import sessions, text_of, world_of
 from wm_plugin.worlds.openenv.sessions import Server
 from wm_plugin.worlds.openenv.tools import MOST_TOOLS, tool_of, tools_of
 from wm_plugin.worlds.worlds import load
@@ -151,6 +151,17 @@ def test_an_address_is_a_servers(address):
     with pytest.raises(UserError, match="openenv:"):
         Server.read(address, f"openenv:{address}")
     assert Server.read("http://host:1/a/?timeout=2.5", "") == Server("http://host:1/a", 2.5)
+
+
+def test_a_token_is_named_by_its_variable(monkeypatch):
+    monkeypatch.delenv("MY_TOKEN", raising=False)
+    with pytest.raises(UserError, match="variable 'MY_TOKEN', which is not set"):
+        Server.read("https://host?token=MY_TOKEN", "here")
+    monkeypatch.setenv("MY_TOKEN", "secret-1")
+    server = Server.read("https://host?token=MY_TOKEN", "here")
+    assert (server.url, server.headers) == ("https://host", {"Authorization": "Bearer secret-1"})
+    assert "secret" not in repr(server)
+    assert Server.read("https://host", "here").headers == {}
 
 
 def test_without_openenv_its_extra_is_named_when_a_world_is_used(monkeypatch):
@@ -294,6 +305,24 @@ def test_a_server_that_misbehaves_loses_the_episode_and_no_more(broken, caplog):
         nested = [nested]
     assert environment.step(word=nested) == "Error: the arguments are no JSON."
     assert environment.step(word="x" * (1 << 20)).startswith("Error: the arguments have")
+
+
+@pytest.mark.slow
+def test_a_private_server_takes_the_token_of_a_variable(broken, monkeypatch, caplog):
+    for token in ("secret-2", "secret-1"):
+        monkeypatch.setenv("MY_TOKEN", token)
+        world_of.cache_clear()
+        if token == "secret-2":
+            with pytest.raises(UserError, match="401") as raised:
+                load(f"openenv:{broken}/private?token=MY_TOKEN")
+            assert "secret" not in str(raised.value)
+    environment = load(f"openenv:{broken}/private?token=MY_TOKEN").make()
+    assert environment.reset() == "It is dark."
+    assert environment.step(word="go") == '{"word": "go"}'
+    monkeypatch.setenv("MY_TOKEN", "secret-2")  # it is read for each session
+    monkeypatch.setattr(sessions, "PATIENCE", 0.2)
+    assert environment.reset().startswith("The world was lost (")
+    assert "secret" not in caplog.text
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ import pytest
 import wm_plugin.worlds.agents.rollout as rollout
 from support.perfect import perfect, settings
 from support.served import CONTROL, Toys, as_host, as_step, hard_calls, serving
+from support.shell import needs_shell
 from wm_plugin.data.schema import Action, Call
 from wm_plugin.hosting.config import RunConfig
 from wm_plugin.worlds.check import check
@@ -130,9 +131,29 @@ def test_the_same_episode_by_every_way(dressed, tmp_path):
                 if not turn.observations[0].error
             ]
             served = rollout.replay(load(f"openenv:{url}").make(), {"seed": SEED}, [action for action, _ in right])
-            texts = [one.observations[0].text.removesuffix("\nThe episode is over.") for one in served.turns]
-            assert texts == [turn.observations[0].text.removesuffix("\nThe episode is over.") for _, turn in right]
+            texts = [one.observations[0].text for one in served.turns]
+            assert texts == [turn.observations[0].text for _, turn in right]
             assert (served.context.initial_state, served.reward) == (local.context.initial_state, local.reward)
+
+
+@pytest.mark.system
+@needs_shell
+def test_a_terminal_gives_the_same_episode_over_openenv():
+    world = load("terminal")
+    row = world.rows(1, seed=SEED)[0]
+    calls = hard_calls(world, row)
+    actions = [Action(calls=(Call(name=name, arguments=arguments),)) for name, arguments in calls]
+    local = rollout.replay(world.make(), row, actions)
+    seen = [one.text for turn in local.turns for one in turn.observations]
+    with serving("terminal") as (process, url):
+        first, told, reward, done, turns, task = by_generic(url, calls)
+        assert (first, told, reward, done) == (local.context.initial_state, seen, 1.0, True)
+        assert (turns, task) == (local.metadata["figures"]["turns"], local.task_id)
+        right = [action for action, turn in zip(actions, local.turns, strict=False) if not turn.observations[0].error]
+        served = rollout.replay(load(f"openenv:{url}").make(), {"seed": SEED}, right)
+        texts = [one.text for turn in served.turns for one in turn.observations]
+        assert texts == [one.text for turn in local.turns for one in turn.observations if not one.error]
+        until(lambda: not children(process))
 
 
 @pytest.fixture(scope="module")

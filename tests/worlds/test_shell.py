@@ -13,6 +13,7 @@ import pytest
 
 from support.shell import needs_shell, running
 from wm_plugin.errors import UserError
+from wm_plugin.runtime import sandbox
 from wm_plugin.worlds.kit.shell import HOME, MAX_COMMAND, Entry, Limits, LostError, Shell, check
 
 pytestmark = [pytest.mark.system, needs_shell]
@@ -31,6 +32,11 @@ def test_state_persists_and_both_streams_come_in_order():
         assert shell.run("echo logged >&3; cat log; alias hi='echo hello'").output == "logged\n"
         assert shell.run("echo 'two\nlines' \"$'\\\\\" '\x01é'").output == "two\nlines $'\\ \x01é\n"
         assert shell.run("hi").output == "hello\n"
+        assert [shell.run("false").code, shell.run("echo $?; (exit 9)").code, shell.run("echo $?").output] == [
+            1,
+            9,
+            "9\n",
+        ]
         assert shell.run("ls -l ..").output.splitlines()[1:] == [
             "-rw-r--r-- 1 user user  4 Jan 15 09:30 a.txt",
             "drwxr-xr-x 2 user user 80 Jan 15 09:30 d",
@@ -109,17 +115,119 @@ def test_nothing_runs_between_commands_whatever_a_command_says(bent):
     with Shell({}, Limits(seconds=3)) as shell:
         shell.run(bent)
         assert shell.run("set -- /proc/[0-9]*; echo $#").output == "2\n"
-        (inner,) = shell._children()
-        with open(f"/proc/{inner}/stat") as file:
+        shell.files()  # which waits until it has stopped
+        with open(f"/proc/{shell._processes.shell}/stat") as file:
             assert file.read().split()[2] == "T"
 
 
-def test_an_answer_that_is_begun_and_not_ended_costs_no_more_than_the_shell():
+def test_what_a_command_starts_ends_with_it_and_the_shell_goes_on():
+    with Shell({}) as shell:
+        shell.run("x=5; cd /tmp")
+        for started in (
+            "sleep 99 & sleep 98 & disown",
+            "(setsid sleep 99 &); nohup sleep 98 >/dev/null 2>&1 &",
+            "(trap '' HUP TERM INT; while :; do echo >> ~/beat; done) &",
+            "coproc cat; exec 5> >(cat > ~/late); sleep 99 | cat &",
+            "f() { sleep .01; f & }; f",
+        ):
+            ran = shell.run(f"{started}\n(exit 4)")
+            assert (ran.code, ran.failure, ran.restarted) == (4, None, False), started
+            size = len(shell.read("beat") or b"")
+            seen = shell.run("echo $? $x $PWD; set -- /proc/[0-9]*; echo $#; jobs")
+            assert seen[:3] == ("4 5 /tmp\n2\n", 0, None), started
+            assert len(shell.read("beat") or b"") == size
+        assert size > 0
+
+
+IN_ITS_PLACE = """
+import ctypes, os
+libc, timer = ctypes.CDLL(None), ctypes.c_void_p()
+event, every = (ctypes.c_int * 16)(0, 0, 18), (ctypes.c_long * 4)(0, 10**7, 0, 10**7)  # SIGCONT, each 10 ms
+libc.timer_create(1, event, ctypes.byref(timer))
+libc.timer_settime(timer, 0, every, None)
+word, control = os.environ["WORD"].split()
+with open(f"/proc/1/fd/{control}", "w") as file:
+    file.write(f"{word} 0 /home/user\\0")
+while True:
+    with open("/home/user/beat", "a") as file:
+        file.write(".")
+"""
+
+
+def test_a_program_in_the_shells_place_stands_still_and_process_1_is_out_of_reach():
+    with Shell({"fake.py": IN_ITS_PLACE}, Limits(seconds=2)) as shell:
+        written = shell.run(
+            'python3 -c \'open("/proc/1/mem", "r+b")\'; echo 1 > /proc/1/oom_score_adj; prlimit --pid 1 -t1'
+        )
+        assert written.output.count("Read-only file system") == 2
+        assert "Operation not permitted" in written.output
+        control = shell._pipes.inner_control
+        answers = f'[ "$1" != printf ] || WORD="${{2%% *}} {control}" exec python3 fake.py'
+        assert shell.run(f'builtin() {{ {answers}; command "$@"; }}').failure is None
+        size = len(shell.read("beat") or b"")
+        time.sleep(0.2)
+        assert len(shell.read("beat") or b"") == size
+        assert shell.run("true").failure == "time"
+        assert size < len(shell.read("beat"))
+        assert shell.run("echo next").output == "next\n"
+
+
+SOCKETS = """
+import os, socket, time
+for _ in range(50):
+    if not os.fork():
+        break
+kept = []
+while True:
+    try:
+        kept.append(socket.socketpair())
+        kept[-1][0].setblocking(False)
+        while True:
+            kept[-1][0].send(bytes(1 << 16))
+    except BlockingIOError:
+        pass
+    except OSError:
+        time.sleep(9)
+"""
+
+
+@pytest.mark.slow
+def test_memory_in_sockets_is_counted_and_event_loops_work():
+    with Shell({"sockets.py": SOCKETS}) as shell:
+        assert shell.run("python3 sockets.py").failure == "memory"
+        looped = (
+            "import asyncio, socket; asyncio.run(asyncio.sleep(0.05)); socket.socketpair()[0].setsockopt(1, 7, 1 << 20)"
+        )
+        assert "PermissionError" in shell.run(f"python3 -c '{looped}'").output
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.parametrize("nobody", [True, False])
+def test_a_fork_bomb_is_stopped_without_setpriv_and_where_root_must_stay_root(nobody, monkeypatch):
+    monkeypatch.setattr(sandbox, "_SETPRIV", "/nonexistent")
+    sandbox.unprivileged.cache_clear()
+    if not nobody:
+        monkeypatch.setattr(sandbox, "unprivileged", lambda: None)
+    try:
+        with Shell({}) as shell:
+            with open(f"/proc/{shell._processes.shell}/status") as file:
+                assert f"Uid:\t{sandbox.NOBODY if nobody else 0}\t" in file.read()
+            ran = shell.run("python3 -c 'import os\nwhile True: os.fork()'")
+            assert (ran.failure, "Resource temporarily unavailable" in ran.output) == ("processes", nobody)
+            assert shell.run("set -- /proc/[0-9]*; echo $#").output == "2\n"
+    finally:
+        sandbox.unprivileged.cache_clear() if nobody else None
+
+
+def test_a_shell_that_goes_on_after_its_answer_costs_no_more_than_a_command():
     with Shell({}, QUICK) as shell:
         start = time.monotonic()
-        ran = shell.run('builtin() { command "$@"; [ "$1" != printf ] || while :; do :; done; }; true')
-        assert (ran.failure, shell.run("echo next").output) == ("time", "next\n")
-        assert time.monotonic() - start < 10
+        assert shell.run('builtin() { command "$@"; [ "$1" != printf ] || while :; do :; done; }; true').failure is None
+        assert shell.run("echo lost").failure == "time"
+        assert shell.run("unset -f builtin").failure in ("time", None)
+        assert shell.run("echo next")[:3] == ("next\n", 0, None)
+        assert time.monotonic() - start < 20
 
 
 @pytest.mark.slow

@@ -1,12 +1,19 @@
 """The terminal: every kind of task with its reference, nothing done, and a wrong one; what checks see; the verifier."""
 
+import gc
 import json
+import os
 import shlex
+import subprocess
+import sys
+import tempfile
+import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
-from support.shell import needs_shell, running
+from support.shell import memory, needs_shell, running
 from wm_plugin.data import Trajectory
 from wm_plugin.data.schema import Call
 from wm_plugin.errors import UserError
@@ -101,6 +108,113 @@ def test_a_check_that_ends_the_shell_does_not_hold():
     environment._close()
 
 
+EVIL = """#!/bin/sh
+echo ran >> ~/ran
+grep -q status /proc/$PPID/cmdline && kill -9 $PPID
+echo x
+"""
+PLANTED = (
+    "git config core.fsmonitor ~/evil",
+    "mkdir -p .git/hooks; cp ~/evil .git/hooks/post-index-change; git config core.hooksPath .git/hooks",
+    "git config filter.x.clean ~/evil; echo '* filter=x' > .git/info/attributes; touch *",
+    "git config --global filter.x.clean ~/evil; git config --global core.attributesFile ~/a; echo '* filter=x' > ~/a; touch *",
+    "git config alias.status '!~/evil'; git config core.pager ~/evil; git config pager.status true",
+    "git config status.showUntrackedFiles no",
+    "mv .git ~/g; echo gitdir: ~/g > .git; git config core.fsmonitor ~/evil",
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("planted", PLANTED)
+def test_git_in_a_check_runs_nothing_that_was_planted(planted):
+    """All is done but that `git status` shows two files, and what is planted hides them: it ends git, or says what git shows."""
+    environment = TerminalEnvironment()
+    task = make("first_commit", 4)
+    environment.reset(task="first_commit", task_seed=4, max_turns=30)
+    for command in task.wrong:  # commits the .tmp files, too
+        environment.run(command)
+    environment.run('git rm -q --cached *.tmp; git commit -q --amend -m "$(git log -1 --format=%s)"')
+    environment.run(f"printf %s {shlex.quote(EVIL)} > ~/evil; chmod +x ~/evil; {planted}")
+    assert not environment.success
+    environment.run("echo '*.tmp' >> $(git rev-parse --git-path info/exclude)")
+    assert environment.success  # by git's own means, whatever else is planted
+    environment._close()
+
+
+def left_by(inner):
+    """What a sandbox may leave: its process, files of its pipes, and mounts."""
+    folders = [f"/proc/self/task/{task}/children" for task in os.listdir("/proc/self/task")]
+    children = sum(len(open(folder).read().split()) for folder in folders)  # noqa: SIM115
+    with open("/proc/self/mountinfo") as file:
+        mounts = file.read()
+    return [number for number in inner if running(number)], children, len(os.listdir("/proc/self/fd")), mounts
+
+
+def episode(number):
+    """Play an episode; return the numbers of its sandbox. One in four ends in the middle."""
+    environment = TerminalEnvironment()
+    row = ROWS[number % len(ROWS)]
+    environment.reset(**row)
+    inner = environment._shell._pipes.sandbox.inner
+    environment.run("sleep 99 & (setsid sleep 98 &); mkdir -p ~/new; echo $$")
+    for command in environment._task.solution if number % 4 else []:
+        environment.run(command)
+    assert not number % 4 or environment.success
+    return inner
+
+
+ROWS = dataset_rows(10, seed=3)
+
+
+@pytest.mark.parametrize(
+    "count", [pytest.param(24, marks=pytest.mark.slow), pytest.param(500, marks=pytest.mark.nightly)]
+)
+def test_episodes_leave_nothing(count, tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    episode(0)
+    gc.collect()
+    before = left_by([])
+    with ThreadPoolExecutor(4) as pool:
+        inner = [*pool.map(episode, range(count))]
+    gc.collect()
+    assert left_by(inner) == before
+    assert not list(tmp_path.iterdir())
+
+
+PLAYING = """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from worlds.test_terminal import TerminalEnvironment, episode
+start = TerminalEnvironment.reset
+def noted(self, **row):
+    text = start(self, **row)
+    sys.stdout.write(f"{self._shell._pipes.sandbox.inner}\\n")  # at once: six threads write
+    sys.stdout.flush()
+    return text
+TerminalEnvironment.reset = noted
+with ThreadPoolExecutor(6) as pool:
+    list(pool.map(episode, range(10**6)))
+"""
+
+
+@pytest.mark.slow
+def test_a_host_that_is_killed_while_it_plays_leaves_nothing(tmp_path):
+    tests = str(Path(__file__).parents[1])
+    environment = os.environ | {"TMPDIR": str(tmp_path), "PYTHONPATH": tests}
+    with subprocess.Popen([sys.executable, "-c", PLAYING], stdout=subprocess.PIPE, text=True, env=environment) as host:
+        inner = [int(host.stdout.readline()) for _ in range(25)]
+        host.kill()
+        inner += map(int, host.stdout.read().split())
+    with open("/proc/self/mountinfo") as file:
+        assert str(tmp_path) not in file.read()
+    deadline = time.monotonic() + 10
+    while left := [number for number in inner if running(number)]:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.02)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.slow
 def test_the_same_row_and_commands_give_the_same_texts_in_64_shells_at_once():
     rows = dataset_rows(4, seed=3, level="hard-2")
@@ -123,6 +237,7 @@ def test_the_same_row_and_commands_give_the_same_texts_in_64_shells_at_once():
     assert all(success for *_, success, _ in played)
     inner = [environment._shell._pipes.sandbox.inner for *_, environment in played]
     assert all(map(running, inner))
+    assert sum(map(memory, inner)) < 1 << 30  # the processes, of 4 GiB that 64 terminals may take with their files
     played.clear()
     assert not any(map(running, inner))
 
@@ -156,9 +271,7 @@ def test_what_deletes_or_overwrites_is_named_for_the_verifier():
 
 @pytest.mark.host  # schemas
 def test_a_verifier_that_refuses_what_is_irreversible():
-    refusing = verified(
-        TerminalEnvironment, {"control": "refuse", "budget": 9, "when": "wm_plugin.worlds.terminal:is_irreversible"}
-    )
+    refusing = verified(TerminalEnvironment, {"control": "refuse", "budget": 9})
     environment = refusing()
     row = dataset_rows(1, seed=3)[0] | {"task": "too_large", "task_seed": 3}
     environment.reset(**row)
@@ -166,3 +279,6 @@ def test_a_verifier_that_refuses_what_is_irreversible():
     assert "exit code 0" in environment.run(command="ls")
     assert "exit code" not in environment.run(command="rm -r *")
     assert environment.metrics["verify/refused"] == 1
+    every = verified(TerminalEnvironment, {"control": "refuse", "budget": 9, "tools": ["run"]})()
+    every.reset(**row)
+    assert "exit code" not in every.run(command="ls")

@@ -1,6 +1,7 @@
 """`wm masks`: which tokens of rollouts count, for which tool and with which weight."""
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -201,13 +202,15 @@ def masks(
     by_tool = summary(inspection for _, inspection in inspections)
     if html:
         write_text(Path(html), to_page(f"Which tokens count: {rollouts or 'an example'}", inspections))
-    notes, lacking = inspectors.notes, 0
+    notes, lacking, strange = inspectors.notes, 0, Counter[str]()
     if count.tokenizer and _are_rendered(rows):
         failed = [one for one in tokenizer_checks(tokenizer, count.tokenizer) if one.state == "fail"]
         notes += [f"{one.name}: {one.detail}; {one.mend}" for one in failed]
         if "tools" in str(training_template(tokenizer) or tokenizer.chat_template):  # the template writes tools
             lacking = sum(rollout_rows.lacks_schemas(row) for _, row in rows)
-            notes += warnings(lacking)
+        for _, row in rows:
+            strange.update(rollout_rows.strange_tools(row))
+        notes += warnings(lacking, strange)
     guessed = sum(inspection.guessed for _, inspection in inspections)
     return {
         "rollouts": [

@@ -12,6 +12,7 @@ dump has their text alone: TRL writes an exception as `{'error': text}`, which a
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, count
 from pathlib import Path
@@ -22,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from wm_plugin.data.files import open_file
 from wm_plugin.data.outputs import write_text
 from wm_plugin.data.schema import Action, Fields, Tools, Trajectory, Transition
-from wm_plugin.errors import UserError
+from wm_plugin.errors import UserError, shown
 from wm_plugin.untrusted import loads, number
 
 FILE = "wm_dump.json"
@@ -33,6 +34,7 @@ RENDERED = "wm_rendered"  # of a trajectory's metadata, and of a row: how its ru
 PROMPT, COMPLETION = "prompt", "completion"
 FORMATS = ("trl", "verl")  # of hosts' dumps
 LARGEST = 1 << 24  # bytes of the file
+MOST_NAMES = 3  # of tools in warnings
 WARNING = (
     "call tools and carry no tool schemas, so that their prompts are not those of training; --tools package.module:function, or "
     "a world's name, adds the schemas (of wm data convert, wm masks, wm eval one-step --as policy)"
@@ -151,26 +153,36 @@ def lacks_tools(item: Trajectory | Transition) -> bool:
     return not known and any(action.calls for action in _actions(item))
 
 
+def strange_tools(item: Trajectory | Transition) -> set[str]:
+    """Return the tools that the agent calls and that are not among the schemas; none where no schema is known."""
+    known = {name_of(schema) for schema in item.context.action_space}
+    return {call.name for action in _actions(item) for call in action.calls} - known if known else set()
+
+
 class Lacking:
     """Passes trajectories or transitions through, and counts those whose agent calls tools that have no schema."""
 
     def __init__(self) -> None:
-        self.count = 0
+        self.count, self.strange = 0, Counter[str]()
 
     def __call__(self, items: Iterable[Item]) -> Iterator[Item]:
         for item in items:
             self.count += lacks_tools(item)
+            self.strange.update(strange_tools(item))
             yield item
 
     @property
     def notes(self) -> list[str]:
-        """The warning, if something is lacking."""
-        return warnings(self.count)
+        """The warnings, if something is lacking."""
+        return warnings(self.count, self.strange)
 
 
-def warnings(count: int) -> list[str]:
-    """Write a warning about so many rollouts without schemas, or nothing for none."""
-    return [f"{count:,} of these rollouts {WARNING}"] if count else []
+def warnings(count: int, strange: Mapping[str, int]) -> list[str]:
+    """Write warnings about so many rollouts without schemas, and about tools that are not among them, or nothing for none."""
+    found = [f"{count:,} of these rollouts {WARNING}"] if count else []
+    for name, times in sorted(strange.items(), key=lambda one: -one[1])[:MOST_NAMES]:
+        found.append(f"{times:,} of these rollouts call {shown(name)}, which is not among their tool schemas")
+    return found
 
 
 def _actions(item: Trajectory | Transition) -> Iterator[Action]:

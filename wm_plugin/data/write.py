@@ -12,7 +12,7 @@ from typing import IO, Any
 
 from wm_plugin.data import exports
 from wm_plugin.data.compact import compact
-from wm_plugin.data.host_dumps import lacks_tools
+from wm_plugin.data.host_dumps import lacks_tools, strange_tools
 from wm_plugin.data.outputs import atomic, check_apart, check_derived, check_out
 from wm_plugin.data.parquet import pyarrow_modules
 from wm_plugin.data.readers.base import Outcome, Reject
@@ -37,6 +37,9 @@ class Counts:
     rejected: Counter[str] = field(default_factory=Counter)  # rows, by reason
     first_reason: str = ""  # of a rejected row, with its file and number
     without_schemas: int = 0  # trajectories whose agent calls tools, and whose tools are not known
+    strange: Counter[str] = field(
+        default_factory=Counter
+    )  # trajectories, by a tool that is called and not among the known ones
     lost: Counter[str] = field(default_factory=Counter)  # trajectories, by what the written form cannot hold of them
 
     def add(self, trajectory: Trajectory) -> None:
@@ -44,6 +47,7 @@ class Counts:
         self.turns += sum(turn.actor == "agent" for turn in trajectory.turns)
         self.observations.update(observation.kind for _, _, observation in trajectory.observed())
         self.without_schemas += lacks_tools(trajectory)
+        self.strange.update(strange_tools(trajectory))
 
     def merge(self, other: "Counts") -> None:
         self.trajectories += other.trajectories
@@ -52,6 +56,7 @@ class Counts:
         self.rejected += other.rejected
         self.first_reason = self.first_reason or other.first_reason
         self.without_schemas += other.without_schemas
+        self.strange += other.strange
         self.lost += other.lost
 
     def as_dict(self) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import cache
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from wm_plugin.errors import UserError
 
@@ -123,22 +123,40 @@ def start(
     Raises:
         OSError: no process can be started.
     """
-    return _launch(program, [*options, "--remount-ro", "/"], files, _filter(forks=True), pass_fds, unprivileged())
+    become = unprivileged() or _ITSELF
+    return _launch(program, [*options, "--remount-ro", "/"], files, _filter(forks=True), pass_fds, become)
+
+
+class Become(NamedTuple):
+    """How another user starts a program: by a program that changes users, or by `Popen` itself."""
+
+    command: tuple[str, ...] = ()
+    user: int | None = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Options of `Popen`."""
+        return {} if self.user is None else {"user": self.user, "group": self.user, "extra_groups": ()}
+
+
+_ITSELF, _SETPRIV = Become(), "/usr/bin/setpriv"
 
 
 @cache
-def unprivileged() -> tuple[str, ...]:
+def unprivileged() -> Become | None:
     """How a host that is root starts `start`'s sandboxes as nobody, if it can: RLIMIT_NPROC does not hold for root."""
     if os.geteuid() != 0:
-        return ()
-    become = ("/usr/bin/setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--")
+        return None
     program = ["/bin/sh", "-c", ":"]
-    with suppress(OSError):
-        if not subprocess.run(
-            [*become, *_base(program), *_CLOSED, "--", *program], env={}, capture_output=True
-        ).returncode:
-            return become
-    return ()
+    for become in (
+        Become((_SETPRIV, f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--")),
+        Become(user=NOBODY),  # copies the host's page tables: slow
+    ):
+        with suppress(OSError, subprocess.SubprocessError):
+            command = [*become.command, *_base(program), *_CLOSED, "--", *program]
+            if not subprocess.run(command, env={}, capture_output=True, **become.options).returncode:
+                return become
+    return None
 
 
 def _launch(
@@ -147,7 +165,7 @@ def _launch(
     files: Mapping[str, bytes],
     rules: bytes,
     pass_fds: Sequence[int] = (),
-    become: Sequence[str] = (),
+    become: Become = _ITSELF,
     stdin: IO[bytes] | int = subprocess.DEVNULL,
     stdout: IO[bytes] | int = subprocess.DEVNULL,
     stderr: int = subprocess.DEVNULL,
@@ -170,7 +188,7 @@ def _launch(
         try:
             process = subprocess.Popen(
                 [
-                    *become,
+                    *become.command,
                     *_base(program),
                     *binds,
                     *options,
@@ -189,6 +207,7 @@ def _launch(
                 # child, which waits for it, would end with it
                 pass_fds=[denied, writer, reader, *mounts.values(), *pass_fds],
                 start_new_session=True,
+                **become.options,
             )
         finally:
             os.close(writer)
@@ -279,6 +298,10 @@ class _System(NamedTuple):
     clone: int
     forks: tuple[int, ...]  # beside clone and clone3
     others: tuple[int, ...]
+    timer_create: int
+    fcntl: int
+    prlimit: int
+    setsockopt: int
 
     @property
     def denied(self) -> tuple[int, ...]:
@@ -291,20 +314,23 @@ _SYSTEMS = {
     "x86_64": _System(
         0xC000003E, 56, (57, 58, 53),
         (41, 29, 64, 68, 319, 447, 101, 310, 311, 165, 272, 308, 321, 298, 323, 425, 248, 249, 250, 240),
+        222, 72, 302, 54,
     ),
     "aarch64": _System(
         0xC00000B7, 220, (199,),
         (198, 194, 190, 186, 279, 447, 117, 270, 271, 40, 97, 268, 280, 241, 282, 425, 217, 218, 219, 180),
+        107, 25, 261, 208,
     ),
 }  # fmt: skip
-_CLONE3, _NAMESPACES = 435, 0x7E020000  # CLONE_NEW…
+_CLONE3, _NAMESPACES, _F_SETSIG, _SO_SNDBUF = 435, 0x7E020000, 10, 7  # CLONE_NEW…
 
 
 def _filter(forks: bool = False) -> bytes:
     """The seccomp program: denied calls fail with EPERM, calls of another architecture kill, all others pass.
 
     With `forks`, new processes and threads pass unless they ask for namespaces. clone3, whose flags no filter sees, does not
-    exist then, and C libraries take clone.
+    exist then, and C libraries take clone. Nor do timers and files that send any signal exist, such as one that wakes a process
+    which the host has stopped, and neither the limits of other processes nor the size of sockets can be changed.
     """
     system = _SYSTEMS[platform.machine()]
     load, equal, at_least, any_of, give = (
@@ -321,11 +347,20 @@ def _filter(forks: bool = False) -> bytes:
         0x80000000,
     )  # ALLOW, ERRNO|EPERM, ERRNO|ENOSYS, KILL_PROCESS
     denied = system.others if forks else system.denied
-    # the flags of clone are its first argument, whose lower half is at 16
-    clones = [(equal, 0, 1, _CLONE3), (give, 0, 0, absent), (equal, 0, 3, system.clone), (load, 0, 0, 16)]
-    clones += [(any_of, 0, 1, _NAMESPACES), (give, 0, 0, refuse)]
-    clones = clones if forks else []
-    count = len(denied) + len(clones)
+    rules = []
+    if forks:
+        for number in (_CLONE3, system.timer_create):
+            rules += [(equal, 0, 1, number), (give, 0, 0, absent)]
+        # an argument, whose lower half is at 16, 24, ...; how many instructions are left out if the test holds, and if not
+        for number, place, test, holds, fails, value in (
+            (system.clone, 16, any_of, 0, 1, _NAMESPACES),
+            (system.fcntl, 24, equal, 0, 1, _F_SETSIG),
+            (system.prlimit, 16, equal, 1, 0, 0),  # of this process
+            (system.setsockopt, 32, equal, 0, 1, _SO_SNDBUF),
+        ):
+            rules += [(equal, 0, 4, number), (load, 0, 0, place), (test, holds, fails, value)]
+            rules += [(give, 0, 0, refuse), (give, 0, 0, allow)]
+    count = len(denied) + len(rules)
     program = [
         (load, 0, 0, 4),  # the architecture
         (equal, 1, 0, system.architecture),
@@ -333,7 +368,7 @@ def _filter(forks: bool = False) -> bytes:
         (load, 0, 0, 0),  # the number
         (at_least, count + 1, 0, 0x40000000),  # x32 calls have other numbers
         *((equal, count - place, 0, number) for place, number in enumerate(denied)),
-        *clones,
+        *rules,
         (give, 0, 0, allow),
         (give, 0, 0, refuse),
     ]

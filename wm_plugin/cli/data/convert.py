@@ -82,7 +82,7 @@ def convert(
     }
     notes = [
         f"{to} cannot hold {what}: left out of {count:,} trajectories" for what, count in sorted(counts.lost.items())
-    ] + warnings(counts.without_schemas)
+    ] + warnings(counts.without_schemas, counts.strange)
     if not counts.trajectories:
         reason = f"; {counts.first_reason}" if counts.first_reason else ""
         notes = [f"nothing was read{reason}; --format names the format, if the guess was wrong"]

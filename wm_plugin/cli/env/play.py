@@ -10,7 +10,7 @@ from wm_plugin.cli.support import find
 from wm_plugin.errors import UserError
 from wm_plugin.hosting.world import is_over, report, tool_methods
 from wm_plugin.runtime.terminal import read_line, replace_bad_input, say
-from wm_plugin.worlds.agents.typed import HELP, arguments_of, explained, overview, parse
+from wm_plugin.worlds.agents.typed import HELP, HELP_ALONE, arguments_of, explained, overview, parse
 from wm_plugin.worlds.kit.protocol import reward_of
 
 _ERROR = "Error: "
@@ -30,8 +30,8 @@ def play(name: WorldName, /, *, row: RowNumber = 0, rows: RowFlags = RowFlags())
     """Play a world yourself.
 
     Reads a line a turn: the argument, where a world has one tool with one argument (`move up; push left`), or `tool argument` or
-    `tool {"name": "value"}`. `help` explains the tools, `expert` takes the expert's next action, `quit` ends. Lines may come
-    from a file: wm env play NAME < lines.txt
+    `tool {"name": "value"}`. `help` explains the tools, `expert` takes the next action of the world's expert, if it has one,
+    `quit` ends. Lines may come from a file: wm env play NAME < lines.txt
 
     As JSON: `success`, `reward`, `turns` and `metrics` of the episode, and whether it was `over`; null is what the world's class
     does not say.
@@ -42,9 +42,10 @@ def play(name: WorldName, /, *, row: RowNumber = 0, rows: RowFlags = RowFlags())
     world = find(name)
     columns = rows.rows(world, row + 1)[row]
     environment, expert = world.make(), world.expert()
+    way_out = HELP if expert else HELP_ALONE
     tools = tool_methods(environment)
     replace_bad_input()
-    say(f"{world.summary}\n{overview(tools)}\n{HELP}\n")
+    say(f"{world.summary}\n{overview(tools)}\n{way_out}\n")
     prompt = "".join(message["content"] for message in columns.get("prompt", ()))
     say(prompt + (environment.reset(**columns) or ""))
     while not is_over(environment):
@@ -52,7 +53,7 @@ def play(name: WorldName, /, *, row: RowNumber = 0, rows: RowFlags = RowFlags())
         if line is None or line == "quit":
             break
         if line == "help":
-            say(explained(tools))
+            say(explained(tools, way_out))
         elif line == "expert":
             call = expert(environment) if expert else None
             if call is None:
@@ -64,7 +65,7 @@ def play(name: WorldName, /, *, row: RowNumber = 0, rows: RowFlags = RowFlags())
             try:
                 tool, arguments = parse(line, tools)
             except UserError as error:
-                say(f"{error}. {HELP}")
+                say(f"{error}. {way_out}")
                 continue
             before = _invalid(environment)
             say(answer := _call(tools, tool, arguments))

@@ -8,7 +8,7 @@ from typing import Any
 
 from wm_plugin.data import parquet
 from wm_plugin.data.errors import RowError
-from wm_plugin.data.host_dumps import COLUMN, RENDERED, beside
+from wm_plugin.data.host_dumps import COLUMN, RENDERED, beside, name_of
 from wm_plugin.data.messages import arguments_of
 from wm_plugin.errors import MissingExtraError, UserError, shown
 from wm_plugin.runtime.texts import read_text
@@ -74,6 +74,12 @@ def lacks_schemas(row: dict[str, Any]) -> bool:
     """Return whether a row's prompt is made here, of messages that call tools, without their schemas."""
     known = "completion_ids" in row or row.get("tools") or row.get(RENDERED)
     return not known and bool(called(row))
+
+
+def strange_tools(row: dict[str, Any]) -> set[str]:
+    """Return the tools that a row's messages call and that are not among its schemas; none without schemas."""
+    known = {name_of(schema) for schema in row.get("tools") or ()}
+    return called(row) - known if known else set()
 
 
 def example() -> Row:

@@ -11,6 +11,7 @@ from wm_plugin.untrusted import loads
 
 Tools = Mapping[str, Callable[..., Any]]
 HELP = "help shows this, expert takes the expert's next action, quit ends."
+HELP_ALONE = "help shows this, quit ends."  # of a world without an expert
 
 
 def parse(line: str, tools: Tools) -> tuple[str, dict[str, Any]]:

@@ -19,7 +19,6 @@ processes that run at once, and how far a command came before it was stopped.
 """
 
 import os
-import secrets
 import select
 import signal
 import time
@@ -84,19 +83,24 @@ class Shell:
     """
 
     def __init__(self, files: Mapping[str, str | bytes | Entry], limits: Limits = LIMITS) -> None:
-        self.limits, self._folder, self._is_new, self._shell, self._before = limits, HOME, False, 0, 0
+        self.limits, self._folder, self._code, self._is_new, self._is_settled = limits, HOME, 0, False, True
         try:
             self._pipes = starter(os.getpid()).submit(open_sandbox, limits).result()
+            self._processes = self._pipes.processes
         except OSError as error:
             raise LostError(str(error)) from None
         self._end = weakref.finalize(self, close_sandbox, self._pipes, os.getpid())
         self._root = f"/proc/{self._pipes.sandbox.inner}/root"
-        self._messages = bytearray()
+        self._messages = b""
+        self._control, self._either = select.poll(), select.poll()
+        self._control.register(self._pipes.control, select.POLLIN)
+        for number in (self._pipes.output, self._pipes.control):
+            self._either.register(number, select.POLLIN)
         try:
             self._clear()
-            if self._ask(":", _LONG, watch=False) is None:  # from here on `_root` is the sandbox's
+            # after that `_root` is the sandbox's
+            if self._ask(":", _LONG, watch=False) is None or not self._processes.take():
                 raise LostError("the sandbox does not start")
-            (self._shell,) = self._children()
             # folders last and the deepest first, because their modes may forbid to write in them
             for path in sorted(files, key=lambda path: (_is_folder(files[path]), -path.count("/"))):
                 self.write(path, files[path])
@@ -121,6 +125,7 @@ class Shell:
     def read(self, path: str) -> bytes | None:
         """Return the bytes of a regular file; None if that path is none."""
         *folders, name = parts_of(path)
+        self._settle()
         try:
             with open_folder(self._root, folders) as folder:
                 return read_file(folder, name, self.limits.disk)
@@ -134,6 +139,7 @@ class Shell:
             UserError: it cannot be written: a link is on the way, the disk is full.
         """
         *folders, name = parts_of(path)
+        self._settle()
         try:
             with as_owner(), open_folder(self._root, folders, make=True) as folder:
                 write_entry(folder, name, content)
@@ -147,6 +153,7 @@ class Shell:
         """
         top, found, left = parts_of(folder), dict[str, Entry](), 2 * self.limits.disk
         queue: list[tuple[str, ...]] = [()]
+        self._settle()
         for above in queue:
             with suppress(OSError), open_folder(self._root, [*top, *above]) as number, os.scandir(number) as entries:
                 for name in sorted(one.name for one in islice(entries, _MOST_FILES - len(found))):
@@ -173,9 +180,8 @@ class Shell:
         if self._is_new:
             self._ask(f"cd -- {_quoted(self._folder)}", _GRACE)
             self._clear()
-        self._is_new, self._before = False, self._entries()
-        self._send(signal.SIGCONT)
-        answer = self._ask(command, self.limits.seconds)
+        self._is_new = False
+        answer = self._ask(command, self.limits.seconds, code=self._code)
         if answer is None:
             failure: str | None = self._failure
             code, answer = 128 + signal.SIGKILL, self._interrupt(at_once=failure in ("processes", "memory"))
@@ -185,31 +191,39 @@ class Shell:
             self._is_new = True
         else:
             self._folder = answer[2]
-        self._is_new |= not self._rests(answer[0] == "ended")
-        self._listen(0)
+        self._stop(answer[0] == "ended")
+        self._code = 0 if self._is_new else code
         return Result(self._shown(failure), code, failure, self._is_new)
 
-    def _ask(self, command: str, seconds: float, watch: bool = True) -> tuple[str, int, str] | None:
+    def _ask(self, command: str, seconds: float, watch: bool = True, code: int = 0) -> tuple[str, int, str] | None:
         """Run a command. Return its word, exit code and folder, or those of the shell's end; None if it is to be stopped."""
-        word, deadline = secrets.token_hex(8), time.monotonic() + seconds
-        pipes = self._pipes
-        # what a command started is killed between the two parts of the answer
-        answer = (
-            f"""{{ \\builtin printf '{word} %s %s' "$?" "$PWD"; \\builtin kill -KILL -1; \\builtin printf '\\0'; }}"""
+        word, pipes = os.urandom(8).hex(), self._pipes
+        # the exit code of the command before, for `$?`; in a list with &&, where it neither ends a shell with -e nor runs a trap
+        before = f"\\builtin . /dev/stdin <<< 'return {code}' 2>/dev/null && \\builtin :; " if code else ""
+        line = (
+            f"{before}\\builtin eval {_quoted(command)} </dev/null >/proc/1/fd/{pipes.inner_output} 2>&1; "
+            f"""\\builtin printf '{word} %s %s\\0' "$?" "$PWD" >/proc/1/fd/{pipes.inner_control} 2>/dev/null\n"""
         )
-        output, control = (f"/proc/1/fd/{number}" for number in (pipes.inner_output, pipes.inner_control))
-        line = f"\\builtin eval {_quoted(command)} </dev/null >{output} 2>&1; {answer} >{control} 2>/dev/null\n"
-        with _lost_if_broken():
+        try:
             os.write(pipes.input, line.encode(errors="replace"))
-        self._failure, look = "time", time.monotonic() + _POLL
-        while (left := deadline - time.monotonic()) > 0:
-            if self._listen(min(left, _POLL)) and (found := self._take(word) or self._take("ended")):
+        except OSError as error:
+            raise LostError(str(error)) from None
+        self._processes.send(signal.SIGCONT)
+        now = time.monotonic()
+        self._failure, deadline, look, entries, outputs = "time", now + seconds, now + _POLL, -1, False
+        while now < deadline:
+            if self._listen(min(deadline - now, _POLL), outputs) and (found := self._take(word) or self._take("ended")):
                 return found
-            if watch and time.monotonic() >= look:
-                if failure := self._excess():
-                    self._failure = failure
-                    return None
-                look = time.monotonic() + _POLL
+            now = time.monotonic()
+            if now >= look:
+                outputs = self._drain() > _CHUNK // 2 or outputs
+                if watch:
+                    entries = self._entries() if entries < 0 else entries
+                    if failure := self._excess(entries):
+                        self._failure = failure
+                        return None
+                now = time.monotonic()
+                look = now + _POLL
         return None
 
     def _interrupt(self, at_once: bool) -> tuple[str, int, str]:
@@ -227,49 +241,37 @@ class Shell:
             raise LostError("the sandbox does not answer")
         return answer
 
-    def _rests(self, ended: bool) -> bool:
-        """Stop the shell until the next command. If anything else runs, or the shell does although it has ended as it says, end
-        all; return whether the shell is still there."""
-        self._send(signal.SIGSTOP)
+    def _stop(self, ended: bool) -> None:
+        """Stop the shell until the next command. What else runs is killed; if the shell goes on in spite of that or although it
+        has ended as it says, all is."""
+        processes = self._processes
+        processes.send(signal.SIGSTOP)
+        self._is_settled = False
+        if not ended and processes.is_alone():
+            return
+        if not ended:
+            answer = self._ask("\\builtin kill -KILL -1 2>/dev/null; \\builtin wait", _GRACE, watch=False)
+            processes.send(signal.SIGSTOP)
+            ended = answer is None or answer[0] == "ended"
+        self._settle(ended)
+        self._listen(0)
+
+    def _settle(self, ended: bool = False) -> None:
+        """Wait until the shell stands still: what it asked the kernel for, such as a long write, may not have been done yet."""
         deadline, lost = time.monotonic() + _GRACE, time.monotonic() + _LONG
-        while True:
-            children = self._children()
-            if self._shell not in children:
-                if len(children) == 1 and self._is_new_shell(children[0]):
-                    (self._shell,) = children
-                    return False
-            elif not ended and self._is_still():
-                return True
-            if time.monotonic() > deadline:
-                self._pipes.sandbox.signal(signal.SIGUSR2)
-                deadline += _GRACE
-            if time.monotonic() > lost:
-                raise LostError("the sandbox does not answer")
-            time.sleep(0.0001)
-
-    def _is_new_shell(self, number: int) -> bool:
-        with suppress(OSError), open(f"/proc/{number}/cmdline", "rb") as file:
-            return b"/etc/shellrc" in file.read()  # else it has lost its parent, and is ending
-        return False
-
-    def _is_still(self) -> bool:
-        """Whether nothing but process 1 and the shell is there, and the shell is stopped."""
-        states = []
-        with suppress(OSError), os.scandir(f"{self._root}/proc") as entries:
-            for number in [entry.name for entry in entries if entry.name.isdecimal() and entry.name != "1"]:
-                with suppress(OSError), open(f"{self._root}/proc/{number}/stat", "rb") as file:
-                    states.append(file.read().rpartition(b") ")[2][:1])
-        return [state for state in states if state not in b"ZX"] in ([b"T"], [])
-
-    def _children(self) -> list[int]:
-        """The host's numbers of the children of process 1: the shell, and what lost its parent."""
-        inner = self._pipes.sandbox.inner
-        with _lost_if_broken(), open(f"/proc/{inner}/task/{inner}/children", "rb") as file:
-            return [int(number) for number in file.read().split()]
-
-    def _send(self, number: int) -> None:
-        with suppress(ProcessLookupError):
-            os.kill(self._shell, number)
+        while not self._is_settled:
+            if self._processes.take():
+                self._is_new = self._is_settled = True
+            elif not ended and self._processes.is_still():
+                self._is_settled = True
+            else:
+                if time.monotonic() > deadline:
+                    self._pipes.sandbox.signal(signal.SIGUSR2)
+                    deadline += _GRACE
+                if time.monotonic() > lost:
+                    raise LostError("the sandbox does not answer")
+                self._drain()
+                time.sleep(0.0001)
 
     def _entries(self) -> int:
         """How many files and folders there are."""
@@ -283,25 +285,32 @@ class Shell:
             self._listen(min(left, _POLL))
         return answer
 
-    def _listen(self, seconds: float) -> bool:
-        """Take what has come from the outputs and in messages, and return whether anything has."""
-        pipes, came = self._pipes, False
-        poll = select.poll()
-        for number in (pipes.output, pipes.control):
-            poll.register(number, select.POLLIN)
-        for number, _ in poll.poll(seconds * 1000):
-            with suppress(BlockingIOError):
-                while chunk := os.read(number, 1 << 16):
-                    came = True
-                    if number == pipes.control:
-                        self._messages = (self._messages + chunk)[-(1 << 16) :]
-                    else:
-                        self._keep(chunk)
-                        if self._printed > 2 * self.limits.printed:
-                            return True
-                if not chunk:
-                    raise LostError("the sandbox has ended")
-        return came
+    def _listen(self, seconds: float, outputs: bool = True) -> bool:
+        """Wait for messages, and for outputs too if so asked; take both, and return whether a message has come."""
+        if not (self._either if outputs else self._control).poll(seconds * 1000):
+            return False
+        came = self._read(self._pipes.control)
+        self._messages = (self._messages + came)[-_CHUNK:]
+        self._drain()  # after the messages: what a command printed is there when its end is
+        return bool(came)
+
+    def _drain(self) -> int:
+        """Take what is there of the outputs, and return how many bytes."""
+        before = self._printed
+        while True:
+            chunk = self._read(self._pipes.output)
+            self._keep(chunk)
+            # a command can make the pipe larger than a chunk
+            if len(chunk) < _CHUNK or self._printed > 2 * self.limits.printed:
+                return self._printed - before
+
+    def _read(self, number: int) -> bytes:
+        try:
+            if chunk := os.read(number, _CHUNK):
+                return chunk
+        except BlockingIOError:
+            return b""
+        raise LostError("the sandbox has ended")
 
     def _take(self, word: str) -> tuple[str, int, str] | None:
         """Take the message that begins with a word, and those before it; leave others, which are older or not ours."""
@@ -310,12 +319,12 @@ class Shell:
             first, _, more = message.decode(errors="replace").partition(" ")
             code, _, folder = more.partition(" ")
             if first == word and code.isdecimal() and len(code) < 4:
-                self._messages = bytearray(b"\0".join([*whole[place + 1 :], rest]))
+                self._messages = b"\0".join([*whole[place + 1 :], rest])
                 return first, int(code), folder
         return None
 
     def _clear(self) -> None:
-        self._head, self._tail, self._printed, self._messages = bytearray(), bytearray(), 0, bytearray()
+        self._head, self._tail, self._printed, self._messages = bytearray(), bytearray(), 0, b""
 
     def _keep(self, chunk: bytes) -> None:
         half = self.limits.shown // 2
@@ -336,25 +345,17 @@ class Shell:
         middle = f"[... {self._printed - len(head) - len(tail):,} bytes are cut ...]\n"
         return _text(head) + ("" if head.endswith(b"\n") else "\n") + middle + _text(tail)
 
-    def _excess(self) -> str | None:
-        """Return which limit a command exceeds, if any."""
+    def _excess(self, before: int) -> str | None:
+        """Return which limit a command exceeds, if any. Of `before` files and folders it may delete some."""
         if self._printed > self.limits.printed:
             return "output"
-        if self._entries() > max(_MOST_ENTRIES, self._before):
+        if self._entries() > max(_MOST_ENTRIES, before):
             return "memory"
-        count = pages = 0
-        with suppress(OSError), os.scandir(f"{self._root}/proc") as entries:
-            for entry in entries:
-                if entry.name.isdecimal():
-                    count += 1
-                    if count > self.limits.processes:
-                        return "processes"
-                    with suppress(OSError, ValueError), open(f"{self._root}/proc/{entry.name}/statm", "rb") as file:
-                        pages += int(file.read().split()[1])
-        return "memory" if pages * _PAGE > self.limits.memory else None
+        return self._processes.excess(self.limits.processes, self.limits.memory) or None
 
 
-_PAGE = os.sysconf("SC_PAGE_SIZE")
+_CHUNK = 1 << 16  # bytes, as many as a pipe holds
+_ESCAPED = {number: f"\\x{number:02x}" for number in (*range(32), 127)} | {39: "\\'", 92: "\\\\"}
 _NO_TERMINAL = "] tcsetattr: Inappropriate ioctl for device\n"
 
 
@@ -372,8 +373,7 @@ def _lost_if_broken() -> Iterator[None]:
 
 def _quoted(text: str) -> str:
     """Return a text as one word of bash, on one line."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return "$'" + "".join(f"\\x{ord(one):02x}" if one < " " or one == "\x7f" else one for one in escaped) + "'"
+    return "$'" + text.translate(_ESCAPED) + "'"
 
 
 def _text(data: bytes | bytearray) -> str:

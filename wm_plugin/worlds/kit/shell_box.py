@@ -8,6 +8,7 @@ from functools import cache
 from typing import NamedTuple
 
 from wm_plugin.runtime import sandbox
+from wm_plugin.worlds.kit.shell_processes import Processes
 
 HOME, CLOCK = "/home/user", 1736933400  # 2025-01-15 09:30:00 UTC
 BASH, ROOTS = "/usr/bin/bash", (HOME, "/tmp")  # where the user can write
@@ -102,9 +103,10 @@ LIMITS = Limits()
 
 
 class Pipes(NamedTuple):
-    """A sandbox, the host's ends of its pipes, and the numbers of the other ends in process 1."""
+    """A sandbox, its processes, the host's ends of its pipes, and the numbers of the other ends in process 1."""
 
     sandbox: sandbox.Started
+    processes: Processes
     input: int
     output: int
     control: int
@@ -149,13 +151,14 @@ def open_sandbox(limits: Limits) -> Pipes:
             os.close(number)
     for number in (output, control):
         os.set_blocking(number, False)
-    return Pipes(started, given, output, control, inner_output, inner_control)
+    return Pipes(started, Processes(started.inner), given, output, control, inner_output, inner_control)
 
 
 def options_of(limits: Limits) -> list[str]:
     """Options of bubblewrap."""
     options = ["--unshare-user", "--uid", "1000", "--gid", "1000", "--hostname", "box"]
     options += ["--proc", "/proc", "--dev", "/dev", "--remount-ro", "/dev"]  # /dev/shm would have no limit
+    options += ["--remount-ro", "/proc"]  # else the memory of process 1 can be written, which does not stand still
     for folder in (
         "acpi",
         "asound",
@@ -175,5 +178,6 @@ def options_of(limits: Limits) -> list[str]:
 def close_sandbox(pipes: Pipes, process: int) -> None:
     for number in (pipes.input, pipes.output, pipes.control):
         os.close(number)
+    pipes.processes.close()
     if os.getpid() == process:
         pipes.sandbox.end()

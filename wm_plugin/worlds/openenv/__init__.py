@@ -87,7 +87,7 @@ class OpenEnvEnvironment(CountedEnvironment):
         failed = text.startswith(self.refusals)
         self._invalid += failed
         self._note(not failed, tool, written)
-        return self._observe(text)
+        return text if text.endswith(self._last_line) else self._observe(text)  # a served world of ours says so itself
 
     def _see(self, step: Step) -> str:
         self._ended = step.done

@@ -6,6 +6,7 @@ Everything runs in the background event loop. A server's answers are bounded in 
 import asyncio
 import contextlib
 import ipaddress
+import os
 import time
 import weakref
 from collections.abc import Callable, Mapping
@@ -51,26 +52,33 @@ class Step:
 
 @dataclass(frozen=True)
 class Server:
-    """A server's address, and seconds for each of its answers."""
+    """A server's address, seconds for each of its answers, and the environment variable that has its token."""
 
     url: str
     timeout: float = TIMEOUT
+    token: str = ""
 
     @classmethod
     def read(cls, address: str, where: str) -> "Server":
-        """Read `http://host:port[/path][?timeout=seconds]`."""
+        """Read `http://host:port[/path][?timeout=seconds][&token=VARIABLE]`."""
         parts = urlsplit(address)
         options = dict(parse_qsl(parts.query))
-        timeout = options.pop("timeout", str(TIMEOUT))
+        timeout, token = options.pop("timeout", str(TIMEOUT)), options.pop("token", "")
         if parts.scheme not in ("http", "https") or not parts.hostname or options or parts.fragment:
-            raise UserError(f"{where}: write openenv:http://host:port, perhaps with ?timeout=seconds")
+            raise UserError(f"{where}: write openenv:http://host:port, perhaps with ?timeout=seconds&token=VARIABLE")
         try:
             seconds = float(timeout)
         except ValueError:
             seconds = 0.0
         if not 0 < seconds <= 86_400:
             raise UserError(f"{where}: timeout is {shown(timeout)}; write seconds above 0")
-        return cls(parts._replace(query="").geturl().rstrip("/"), seconds)
+        if token and not os.environ.get(token):
+            raise UserError(f"{where}: token names the environment variable {shown(token)}, which is not set")
+        return cls(parts._replace(query="").geturl().rstrip("/"), seconds, token)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {os.environ.get(self.token, '')}"} if self.token else {}
 
     def client(self) -> "GenericEnvClient":
         """Make a client, whose results are `Step`s."""
@@ -80,6 +88,7 @@ class Server:
             message_timeout_s=self.timeout,
             max_message_size_mb=LARGEST,
             mode="simulation",
+            headers=self.headers or None,
         )
 
     def get(self, path: str) -> Any:
@@ -97,7 +106,7 @@ class Server:
             text = b""
             async with (
                 httpx.AsyncClient(timeout=self.timeout, trust_env=not is_local(self.url)) as client,
-                client.stream("GET", f"{self.url}/{path}") as response,
+                client.stream("GET", f"{self.url}/{path}", headers=self.headers) as response,
             ):
                 response.raise_for_status()
                 async for part in response.aiter_bytes():

@@ -63,6 +63,7 @@ class SweEnvironment(CountedEnvironment):
 
     observer = "tool"
     refusals = ("Invalid: ", NO_EDIT)
+    irreversible_when = "wm_plugin.worlds.terminal:is_irreversible"
     _lost = 0
     _task: Task | None = None
     _shell: shell.Shell | None = None

@@ -30,6 +30,17 @@ _STOPPED = {
     "memory": "stopped: it took too much memory",
     "ended": "the shell ended",
 }
+# How git runs in checks: no program that a repository's configuration or attributes name, which could end git and print for it.
+_GIT_CHECKED = {
+    "core.fsmonitor": "false",
+    "core.hooksPath": "/dev/null",
+    "log.showSignature": "false",
+    "status.showUntrackedFiles": "normal",
+}
+_GIT = f"export GIT_CONFIG_COUNT={len(_GIT_CHECKED)} " + " ".join(
+    f"GIT_CONFIG_KEY_{n}={key} GIT_CONFIG_VALUE_{n}={value}" for n, (key, value) in enumerate(_GIT_CHECKED.items())
+)
+_ATTRIBUTES = Entry("file", 0o644, b"* !filter !diff !merge\n")  # of info/attributes, which are before all others
 _NEW_SHELL = "; a new shell has the files and the folder, but no variables, functions or options"
 
 
@@ -43,6 +54,7 @@ class TerminalEnvironment(CountedEnvironment):
 
     observer = "tool"
     refusals = ("Invalid: ", "bash: ")
+    irreversible_when = "wm_plugin.worlds.terminal:is_irreversible"
     _lost = 0
 
     def __init__(self) -> None:
@@ -132,7 +144,8 @@ class TerminalEnvironment(CountedEnvironment):
             if (found := files.get(path)) is None or (found.kind, found.content) != (wanted.kind, wanted.content):
                 return False
         try:
-            with Shell(files) as shell:
+            with Shell(files | _attributes(files)) as shell:
+                shell.run(_GIT)
                 for command, expected in task.checks:
                     ran = shell.run(command)  # what a file of git's runs may print what is expected, and end the shell
                     if ran.failure is not None or ran.output.rstrip("\n") != expected:
@@ -152,6 +165,13 @@ class TerminalEnvironment(CountedEnvironment):
             self._final = self._shell.files() if not self._lost else {}
             self._shell.close()
             self._shell = None
+
+
+def _attributes(files: dict[str, Entry]) -> dict[str, Entry]:
+    """Return the attributes of all repositories, wherever their folders are."""
+    folders = {path.removesuffix("objects") for path in files if path.rpartition("/")[2] == "objects"}
+    folders = {folder for folder in folders if files.keys() & {f"{folder}HEAD", f"{folder}config"}}
+    return {f"{folder}info/attributes": _ATTRIBUTES for folder in folders}
 
 
 def written(ran: Result) -> str:
@@ -239,6 +259,6 @@ def effects(command: str) -> set[str]:
 
 
 def is_irreversible(call: Call, trajectory: Trajectory) -> bool:  # noqa: ARG001 - the form of `verify.when`
-    """Whether a call deletes or overwrites. `verify: {when: wm_plugin.worlds.terminal:is_irreversible}` checks only these."""
+    """Whether a call deletes or overwrites."""
     command = call.arguments.get("command") if isinstance(call.arguments, dict) else None
     return isinstance(command, str) and bool(effects(command))

@@ -128,9 +128,10 @@ class Verified(Wrapper, Dialogue):
         config = options.world_model or SimulationConfig(model=str(options.control))
         Dialogue.__init__(self, environment, world, config, "verify.world_model")
         declared = getattr(environment, "irreversible", ()) if options.asks_world else options.tools or ()
-        self._names = frozenset(declared)
+        when = getattr(environment, "irreversible_when", None) if options.asks_world else options.when
+        self._names = frozenset(() if options.asks_world and when else declared)
         self._stand_in = None if options.control is None else CONTROLS[options.control](environment)
-        self._when = None if options.when is None else import_object(options.when, field="verify.when")
+        self._when = None if when is None else import_object(when, field="verify.when")
         self._columns = inspect.signature(environment.reset)  # type: ignore[attr-defined]
         self._clear()
 

@@ -56,8 +56,8 @@ def serving(reply: Reply, port: int = 0) -> Iterator[str]:
 def run_beside(reply: Reply, port: int, command: Sequence[str]) -> int:
     """Serve while a command runs, and return its exit code.
 
-    The address is in the command's environment as `WM_TINY_SERVER`, and replaces $WM_TINY_SERVER in its arguments, so that several
-    can run at a time on free ports.
+    The address is in the command's environment as `WM_TINY_SERVER`, and replaces $WM_TINY_SERVER in its arguments: with port 0,
+    several can run at a time.
 
     Raises:
         UserError: there is no command, or the port is taken.

@@ -17,6 +17,8 @@ VERL := .venv-verl
 # vLLM's build for CPUs: 4 GB each, and it wants a release of transformers that verl does not declare, so beside the other two
 VLLM_TRL := .venv-vllm-trl
 VLLM_VERL := .venv-vllm-verl
+# the documentation's site: neither torch nor a host
+SITE := .venv-site
 PINS ?=
 JOBS ?= 2
 # byte-compiling all that a host brings takes longer than compiling the part that is imported, when it is
@@ -28,7 +30,7 @@ FAST = -m "not slow and not nightly" -n $(JOBS) --dist loadfile --durations=10
 SLOW = -m "slow and not nightly" --durations=10
 
 .PHONY: demo demo-verl environments generate test test-core test-trl test-verl test-slow test-slow-trl test-slow-verl
-.PHONY: test-nightly test-nightly-trl test-nightly-verl test-vllm check bench bench-check bench-pretrained compat clean
+.PHONY: test-nightly test-nightly-trl test-nightly-verl test-vllm check site bench bench-check bench-pretrained compat clean
 
 ## two GRPO runs, with and without the objective: demo/report.html
 demo: $(TRL)/.done
@@ -104,6 +106,10 @@ check: $(TRL)/.done
 	$(TRL)/bin/ruff check .
 	$(TRL)/bin/mypy
 
+## the documentation as a website, build/site; a broken link fails
+site: $(SITE)/.done
+	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build --quiet
+
 ## figures into benchmarks/results
 bench: $(TRL)/.done $(VERL)/.done
 	$(TRL)/bin/python benchmarks/step_time.py
@@ -153,5 +159,10 @@ $(VLLM_TRL)/.done $(VLLM_VERL)/.done: pyproject.toml tests/support/vllm_cpu/pypr
 	$(@D)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	touch $@
 
+$(SITE)/.done: docs/requirements.txt
+	$(PYTHON) -m venv $(@D)
+	$(call PIP_INSTALL,$(@D)) --requirement $<
+	touch $@
+
 clean:
-	rm -rf $(TRL) $(VERL) $(VLLM_TRL) $(VLLM_VERL) .venv-compat build demo *.egg-info
+	rm -rf $(TRL) $(VERL) $(SITE) $(VLLM_TRL) $(VLLM_VERL) .venv-compat build demo *.egg-info

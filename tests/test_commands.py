@@ -12,6 +12,7 @@ from wm_plugin.lab.pipelines.shipped import shipped
 OF_HOSTS = ("verl.trainer.main_ppo", "wm_plugin.trl.train")
 # Programs of others, and flags of theirs, of benchmarks and of recipes' scripts, that the text names.
 OTHERS = ("pip", "pytest", "mkdir", "(cd")
+OTHER_MODULES = ("venv",)
 OTHER_FLAGS = {
     *("--cfg", "--cpu", "--multi_gpu", "--launcher", "--reasoning-parser", "--quick", "--random", "--words", "--pairs"),
     *("--kwargs", "--weights", "--prefix", "--vllm", "--world", "--seeds", "--steps", "--published", "--config_file"),
@@ -60,7 +61,7 @@ def test_every_command_is_looked_at(page):
             words[0] in ("wm", *OTHERS)
             or SCRIPT.fullmatch(words[0])
             or words[0].startswith("data.")  # further overrides
-            or module in (*OF_HOSTS, "wm_plugin.verl.data")
+            or module in (*OF_HOSTS, *OTHER_MODULES, "wm_plugin.verl.data")
             or (words[0] == "python" and words[1].startswith("benchmarks/"))
         )
         assert known, f"no test looks at {' '.join(words)}"

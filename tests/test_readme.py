@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,9 +17,12 @@ from support.commands import DOCS, PAGES, README, ROOT, blocks
 from support.environments import new_world
 from support.openenv_servers import serving
 from support.patterns import trees
+from wm_plugin.data.contexts import load_contexts
 from wm_plugin.lab import pipelines
 from wm_plugin.worlds import from_file
 from wm_plugin.worlds.fictional import spec
+from wm_plugin.worlds.ready import uses
+from wm_plugin.worlds.worlds import load
 from wm_plugin.worlds.wrappers.control import ControlConfig
 
 # A user's own script, around the README's diff. `move` is the one tool that the tiny tokenizer can call in one token.
@@ -144,7 +148,10 @@ def yaml_examples():
 def test_the_settings_in_yaml_are_read_and_fit_together(text, tmp_path, monkeypatch):
     values = yaml.safe_load(text)
     new_world(tmp_path, monkeypatch)  # which a page names
-    if "wm" in values:
+    if "*" in values:  # hidden contexts by task
+        (tmp_path / "contexts.yaml").write_text(text)
+        assert load_contexts(tmp_path / "contexts.yaml")
+    elif "wm" in values:
         pytest.importorskip("verl")
         from wm_plugin.verl.config import read_config
 
@@ -204,6 +211,29 @@ def check_settings_of_trl(text, folder):
                 inspect.signature(function).bind(**one)
 
 
+@pytest.mark.slow
+@pytest.mark.host
+def test_the_asynchronous_examples_fit_the_host(tmp_path):
+    """Up to the trainer, which needs vLLM's server and a GPU: its configs are made, and its arguments bound."""
+    pytest.importorskip("trl.experimental.async_grpo")
+    pytest.importorskip("openenv")
+    examples = [code for code in blocks(ROOT / "docs" / "trl.md", "python") if "async_grpo" in code]
+    assert len(examples) == 2
+    script = "from wm_plugin.lab.tiny.__main__ import main\nmain(['--random', '--out', 'tiny'])\n"
+    for code in examples:
+        for old, new in (
+            ("Qwen/Qwen2.5-7B-Instruct", "tiny"),
+            ("max_steps=200)", "max_steps=200, use_cpu=True, bf16=False)"),
+            ("WorldModelAsyncGRPOTrainer(\n", "__import__('inspect').signature(WorldModelAsyncGRPOTrainer).bind(\n"),
+            ("HarnessRolloutWorker(\n", "__import__('inspect').signature(HarnessRolloutWorker).bind(\n"),
+            ("trainer.train()\n", ""),
+        ):
+            assert old in code or old.startswith("Harness")
+            code = code.replace(old, new)
+        script += f"exec({code!r}, {{'__name__': '__main__'}})\n"
+    run(script, tmp_path)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
@@ -233,7 +263,42 @@ def test_troubleshooting_quotes_messages_that_exist():
     assert [quote for quote in quotes if not any(quote in message for message in ours)] == []
 
 
+TESTED = ("bash", "python", "yaml", "diff")  # here, in tests/test_commands.py, and in those of on_trl and on_verl
+OTHERS = {  # what something prints, and a trainer's file that no test here can read
+    "trl.md": [""],  # test_the_first_example_prints_what_it_says
+    "your_own.md": [""],  # test_what_wm_env_check_prints
+    "worlds.md": ["toml"],  # prime-rl's; test_the_file_for_prime_rl_is_toml
+}
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "recipes" / "README.md", ROOT / "patches" / "README.md"], ids=str)
+def test_every_block_is_run_or_parsed(page):
+    text = page.read_text()
+    languages = re.findall(r"^ *```(.*)\n(?:.*\n)*? *```$", text, re.M)
+    assert len(languages) * 2 == len(re.findall("^ *```", text, re.M))
+    assert [one for one in languages if one not in TESTED] == OTHERS.get(page.name if page in DOCS else "", [])
+
+
+def test_the_file_for_prime_rl_is_toml():
+    (text,) = blocks(ROOT / "docs" / "worlds.md", "toml")
+    assert tomllib.loads(text)["orchestrator"]["train"]["source"]["env"]["taskset"]["resets"] == [
+        {"seed": 0},
+        {"seed": 1},
+    ]
+
+
+def test_what_wm_env_check_prints(tmp_path, monkeypatch):
+    """The lines on the page are those of the world that `wm env new` writes, without its irreversible tools."""
+    promised = re.search(
+        r"irreversible tools:\n\n```\n(.*?)```", (ROOT / "docs" / "your_own.md").read_text(), re.S
+    ).group(1)
+    world = load(new_world(tmp_path, monkeypatch))
+    monkeypatch.setattr(world.environment, "irreversible", (), raising=False)
+    lines = (f"add {'; '.join(use.add)} ({use.docs})" if use.add else "ready" for use in uses(world, ()))
+    assert list(lines) == [line.split(": ", 1)[1] for line in promised.splitlines()]
+
+
 def test_the_readme_is_short_and_names_every_page():
     text = README.read_text()
-    assert len(text.splitlines()) <= 120
+    assert len(text.splitlines()) < 110
     assert [page.name for page in DOCS if f"(docs/{page.name})" not in text] == []

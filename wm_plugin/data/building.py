@@ -66,7 +66,9 @@ def build(
     """Write the samples of `source` to `out`.
 
     Args:
-        source, kind, options: see `kinds.samples`.
+        source: the trajectories or transitions, as `kinds.samples` takes them.
+        kind: what the samples are for, by name or as a model of `data.kinds`.
+        options: the fields of that kind.
         host: `trl` or `verl`.
         out: X.jsonl or X.parquet; verl's SFT reads parquet only.
         tokenizer: a fast transformers tokenizer, its directory or its name on the Hub. With it, rows for fine-tuning are token

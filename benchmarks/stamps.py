@@ -101,6 +101,13 @@ RESULTS: dict[str, tuple[str, ...]] = {
         *_ON_TRL,
     ),
     "pretrained": ("benchmarks/pretrained.py", *_ON_TRL),
+    "reproduce": (
+        "benchmarks/reproduce.py",
+        "benchmarks/reproduce.yaml",
+        "recipes/pipelines/*",
+        "wm_plugin/lab/tiny/*.py",
+        *_ON_TRL,
+    ),
     "rewards_cpu": ("benchmarks/rewards.py", "wm_plugin/rewards/*.py"),
     "rewards_judges": ("benchmarks/rewards_judges.py", "wm_plugin/rewards/*.py", "wm_plugin/client/server.py"),
     "rwml_tiny": ("benchmarks/rwml_tiny.py", "recipes/pipelines/rwml_tiny.yaml", "wm_plugin/rewards/*.py"),

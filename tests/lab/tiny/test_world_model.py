@@ -135,10 +135,21 @@ def test_seeds_give_other_answers_at_a_temperature(served):
 @pytest.mark.slow
 def test_it_serves_as_long_as_a_command_runs(served, tmp_path):
     _, folder = served
-    code = "import os, urllib.request, sys; print(os.environ['WM_TINY_SERVER']); raise SystemExit(7)"
-    command = [sys.executable, "-m", "wm_plugin.lab.tiny", "serve", "--model", str(folder), sys.executable, "-c", code]
+    code = "import os, sys; assert sys.argv[1] == os.environ['WM_TINY_SERVER'] + '/x'; print(sys.argv[1]); raise SystemExit(7)"
+    command = [
+        sys.executable,
+        "-m",
+        "wm_plugin.lab.tiny",
+        "serve",
+        "--model",
+        str(folder),
+        sys.executable,
+        "-c",
+        code,
+        "$WM_TINY_SERVER/x",
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 7
     assert done.stdout.startswith("http://127.0.0.1:")
     with pytest.raises(URLError, match="refused"):
-        urllib.request.urlopen(done.stdout.split()[0] + "/models", timeout=5)
+        urllib.request.urlopen(done.stdout.split()[0], timeout=5)

@@ -176,7 +176,8 @@ def measure(options: Namespace) -> None:
 def serve(options: Namespace) -> int:
     """Serve a transformers model on localhost, OpenAI-compatible, while a command runs; end with the command's exit code.
 
-    The command finds the address in the variable WM_TINY_SERVER. For larger models use vLLM.
+    The command finds the address in the variable WM_TINY_SERVER, and in its arguments where they have $WM_TINY_SERVER. For larger
+    models use vLLM.
     """
     from wm_plugin.lab.tiny.serve import Batches
     from wm_plugin.lab.tiny.serving import check_command, run_beside

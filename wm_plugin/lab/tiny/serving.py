@@ -54,14 +54,18 @@ def serving(reply: Reply, port: int = 0) -> Iterator[str]:
 
 
 def run_beside(reply: Reply, port: int, command: Sequence[str]) -> int:
-    """Serve while a command runs, with the address in `WM_TINY_SERVER`; return its exit code.
+    """Serve while a command runs, and return its exit code.
+
+    The address is in the command's environment as `WM_TINY_SERVER`, and replaces $WM_TINY_SERVER in its arguments: with port 0,
+    several can run at a time.
 
     Raises:
         UserError: there is no command, or the port is taken.
     """
     check_command(command)
     with serving(reply, port) as url:
-        return subprocess.run(command, check=False, env=os.environ | {URL: url}).returncode
+        words = [word.replace(f"${URL}", url) for word in command]
+        return subprocess.run(words, check=False, env=os.environ | {URL: url}).returncode
 
 
 def check_command(command: Sequence[str]) -> None:

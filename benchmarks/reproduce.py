@@ -1,0 +1,247 @@
+"""Run what reproduce.yaml asks of a paper, and judge each claim by its rule.
+
+Runs pipelines that come with the package (`wm lab pipeline`), which go on where they were cut, and reads their reports. Writes
+benchmarks/results/reproduce.json and, from it, reproduce.md.
+
+    python benchmarks/reproduce.py echo                              # all its questions; hours
+    python benchmarks/reproduce.py echo --only forgetting --host verl
+    python benchmarks/reproduce.py word2world --quick                # a trial in minutes; its table is no evidence
+    python benchmarks/reproduce.py echo --list                       # the questions, and no run
+"""
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from stamps import digest, stamp
+from wm_plugin.data.outputs import write_text
+from wm_plugin.errors import UserError
+from wm_plugin.lab.report.arms import spread
+from wm_plugin.runtime.command import exit_code
+
+HERE = Path(__file__).parent
+QUICK_SEEDS = 2
+
+Values = dict[tuple[str, str, str], dict[int, float]]  # (arm, what was evaluated, measure): the value of each seed
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Each(_Strict):
+    """Seeds of a pipeline that takes one."""
+
+    each: list[int] = Field(min_length=5)
+
+
+class Claim(_Strict):
+    """What is claimed of arms, beside the arm `against`."""
+
+    measure: str
+    arms: list[str] = Field(min_length=1)
+    of: str = ""  # the evaluation's folder, where an arm has several
+    expected: Literal["higher", "lower"]
+
+
+class Question(_Strict):
+    """A question, how it is answered, and what is claimed before the run."""
+
+    question: str
+    pipeline: str
+    seeds: Annotated[list[int], Field(min_length=5)] | Each
+    settings: dict[str, str | int | float]
+    quick: dict[str, str | int | float]
+    against: str
+    claims: list[Claim] = Field(min_length=1)
+
+    def all_seeds(self) -> list[int]:
+        return self.seeds.each if isinstance(self.seeds, Each) else self.seeds
+
+
+def questions() -> dict[str, dict[str, Question]]:
+    """Return the questions of each paper, by their names."""
+    return TypeAdapter(dict[str, dict[str, Question]]).validate_python(
+        yaml.safe_load((HERE / "reproduce.yaml").read_text())
+    )
+
+
+def run(name: str, asked: Question, work: Path, host: str, *, quick: bool) -> list[Path]:
+    """Run a question's pipeline to its end, or what is left of it, and return the folders of its runs."""
+    seeds = asked.all_seeds()[: QUICK_SEEDS if quick else None]
+    settings = {**asked.settings, **(asked.quick if quick else {})}
+    if host != "trl":
+        settings["host"] = host
+    folders = []
+    for own in [[seed] for seed in seeds] if isinstance(asked.seeds, Each) else [seeds]:
+        key = "seed" if isinstance(asked.seeds, Each) else "seeds"
+        chosen = {**settings, key: ",".join(map(str, own))}
+        # a folder an answer: other settings must not overwrite what was run with these
+        out = work / f"{name}_{digest(json.dumps([asked.pipeline, chosen], sort_keys=True).encode())}"
+        command = [sys.executable, "-m", "wm_plugin", "lab", "pipeline", asked.pipeline, "--out", str(out)]
+        sets = [word for key, value in chosen.items() for word in ("--set", f"{key}={value}")]
+        # its steps call `wm` and `python`: those of this environment
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+        if subprocess.run([*command, *sets], env={**os.environ, "PATH": path}).returncode:
+            raise UserError(f"{name}: the pipeline {asked.pipeline} failed; the same command goes on from there")
+        folders.append(out)
+    return folders
+
+
+def read(asked: Question, folders: Sequence[Path]) -> Values:
+    """Return all values that the pipelines left, by arm, evaluation, measure and seed.
+
+    An evaluation's folder is ARM_sSEED, or ARM where the pipeline takes one seed; the folders below it are evaluations.
+    """
+    values: Values = {}
+    outer = asked.seeds.each if isinstance(asked.seeds, Each) else []
+    for place, folder in enumerate(folders):
+        of_folder = outer[place] if outer else None
+        for arm, of, seed, measure, value in _found(folder):
+            seed = of_folder if seed is None else seed
+            if seed is not None:
+                values.setdefault((arm, of, measure), {})[seed] = value
+    return values
+
+
+def _found(folder: Path) -> Iterator[tuple[str, str, int | None, str, float]]:
+    if (table := folder / "table.json").exists():
+        for row in json.loads(table.read_text())["rows"]:
+            yield f"{row['adviser']}_{row['budget']}", "", None, "success", row["success"]["value"]
+        return
+    reports = [folder / "report.json", *sorted(folder.glob("*/report.json"))]
+    for path in (path for path in reports if path.exists()):
+        for one in json.loads(path.read_text())["evaluations"]:
+            parts = Path(one["folder"]).parts
+            named = [(at, match) for at, part in enumerate(parts) if (match := re.fullmatch(r"(.+)_s(\d+)", part))]
+            at, arm, seed = (named[-1][0], named[-1][1][1], int(named[-1][1][2])) if named else (-1, parts[-1], None)
+            of = "/".join(parts[at + 1 :]) if named else ""
+            for measure in one["measures"]:
+                if not measure["by"] and measure["value"] is not None:
+                    yield arm, of, seed, measure["name"], measure["value"]
+
+
+def judge(asked: Question, values: Values) -> list[dict[str, Any]]:
+    """Return each claim's means, difference and verdict.
+
+    Raises:
+        UserError: a claim's arm or measure was not measured.
+    """
+    rows = []
+    for claim in asked.claims:
+        for arm in claim.arms:
+            own, other = (values.get((name, claim.of, claim.measure), {}) for name in (arm, asked.against))
+            seeds = sorted(own.keys() & other.keys())
+            if not seeds:
+                there = sorted({f"{name} {of} {measure}" for name, of, measure in values})
+                raise UserError(
+                    f"no {claim.measure} of {arm} and {asked.against} with a seed in common; there are {', '.join(there)}"
+                )
+            difference, interval = spread([own[seed] - other[seed] for seed in seeds])
+            rows.append(
+                {
+                    "measure": claim.measure,
+                    "of": claim.of,
+                    "arm": arm,
+                    "against": asked.against,
+                    "expected": claim.expected,
+                    "seeds": seeds,
+                    "values": [own[seed] for seed in seeds],
+                    "values_against": [other[seed] for seed in seeds],
+                    "difference": difference,
+                    "interval": interval,
+                    "verdict": verdict(len(seeds), interval),
+                }
+            )
+    return rows
+
+
+def verdict(count: int, interval: Sequence[float] | None) -> str:
+    """Return `higher`, `lower` or `null` by the rule; of fewer than three seeds `no verdict`."""
+    if count < 3 or interval is None:
+        return "no verdict"
+    return "higher" if interval[0] > 0 else "lower" if interval[1] < 0 else "null"
+
+
+INTRODUCTION = """\
+# What the papers' questions give on small models
+
+`python benchmarks/reproduce.py PAPER` writes this from what benchmarks/reproduce.yaml declared before the run: the question,
+the measure, the seeds and the rule. A claim's verdict is that of the 95% interval over seeds (Student's t) of the difference,
+paired by seed: `higher`, `lower`, or `null` where it contains 0. *Paper* is the direction that the paper reports of models of
+billions of parameters; these are small ones on a CPU. Questions of that file that are not here have not been run.
+"""
+
+
+def markdown(found: Mapping[str, Any], *, quick: bool = False) -> str:
+    """Write all answers for people: each question, and a line a claim with its n."""
+    lines = [INTRODUCTION]
+    if quick:
+        lines.append("**A trial with small settings, to see that everything runs. It is no evidence.**\n")
+    for name, one in sorted(found.items()):
+        lines += [f"## {name.replace('_', ' ')}\n", f"{one['question']}\n"]
+        settings = ", ".join(f"{key} {value}" for key, value in one["settings"].items())
+        lines.append(f"`{one['pipeline']}` on {one['host']}; {settings or 'as it comes'}.\n")
+        lines.append(f"| measure | arm | n | mean | mean of {one['against']} | difference | paper | verdict |")
+        lines.append("|---|---|---:|---:|---:|---:|---|---|")
+        for row in one["claims"]:
+            count = len(row["seeds"])
+            own, other = (sum(row[key]) / count for key in ("values", "values_against"))
+            limits = f" [{row['interval'][0]:+.3f}, {row['interval'][1]:+.3f}]" if row["interval"] else ""
+            measure = f"{row['measure']} ({row['of']})" if row["of"] else row["measure"]
+            lines.append(
+                f"| {measure} | {row['arm']} | {count} | {own:.3f} | {other:.3f} | {row['difference']:+.3f}{limits} | "
+                f"{row['expected']} | {row['verdict']} |"
+            )
+        lines.append("")
+    return "\n".join(lines)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    declared = questions()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("paper", choices=sorted(declared))
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="these questions alone")
+    parser.add_argument("--host", choices=("trl", "verl"), default="trl", help="the host of this environment")
+    parser.add_argument("--quick", action="store_true", help="small settings and two seeds: a trial, and no evidence")
+    parser.add_argument("--list", action="store_true", help="print the questions, and run nothing")
+    parser.add_argument("--work", type=Path, default=Path("runs/reproduce"), help="where runs stay, to go on with")
+    options = parser.parse_args(arguments)
+    paper = declared[options.paper]
+    if unknown := sorted(set(options.only or []) - paper.keys()):
+        raise UserError(f"--only: {options.paper} has no question {unknown[0]!r}; it has {', '.join(paper)}")
+    chosen = {name: paper[name] for name in options.only or paper}
+    if options.list:
+        for name, asked in chosen.items():
+            print(f"{name}: {asked.question} ({asked.pipeline}, n = {len(asked.all_seeds())})")
+        return 0
+
+    out = (options.work / "quick" if options.quick else HERE / "results") / "reproduce.json"
+    found = json.loads(out.read_text()) if out.exists() else {}
+    for name, asked in chosen.items():
+        work = options.work / ("quick" if options.quick else "whole") / options.paper
+        folders = run(name, asked, work, options.host, quick=options.quick)
+        rows = judge(asked, read(asked, folders))
+        settings = {**asked.settings, **(asked.quick if options.quick else {})}
+        key = f"{options.paper}: {name}" + (f" ({options.host})" if options.host != "trl" else "")
+        found[key] = {**asked.model_dump(include={"question", "pipeline", "against"}), "host": options.host}
+        found[key] |= {"settings": settings, "declared": digest(asked.model_dump_json().encode()), "claims": rows}
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_text(out, json.dumps(found, indent=1) + "\n")
+        write_text(out.with_suffix(".md"), markdown(found, quick=options.quick))
+        stamp(out, settings, [key])
+    print(out.with_suffix(".md").read_text())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code(main, "benchmarks/reproduce.py"))

@@ -1,0 +1,104 @@
+"""What reproduce.yaml declares can be run, claims are judged by its rule, and answers are read from what pipelines leave."""
+
+import json
+from dataclasses import asdict
+
+import pytest
+
+import reproduce
+from wm_plugin.errors import UserError
+from wm_plugin.lab.pipelines.expand import expand
+from wm_plugin.lab.pipelines.file import read
+from wm_plugin.lab.pipelines.shipped import find
+
+DECLARED = {f"{paper}: {name}": asked for paper, of in reproduce.questions().items() for name, asked in of.items()}
+
+
+@pytest.mark.parametrize("name", DECLARED)
+@pytest.mark.parametrize("quick", [False, True])
+def test_the_pipeline_has_the_settings_and_makes_every_arm(name, quick):
+    asked = DECLARED[name]
+    seeds, single = asked.all_seeds(), isinstance(asked.seeds, reproduce.Each)
+    settings = {**asked.settings, **(asked.quick if quick else {}), ("seed" if single else "seeds"): seeds[0]}
+    steps = expand(read(find(asked.pipeline), [f"{key}={value}" for key, value in settings.items()]), "work")
+    made = json.dumps([asdict(step) for step in steps], default=str)
+    for arm in {asked.against, *(arm for claim in asked.claims for arm in claim.arms)}:
+        assert (arm if single else f"{arm}_s{seeds[0]}") in made, arm
+    assert len(set(seeds)) == len(seeds)
+
+
+def asked(**changes):
+    fields = {
+        "question": "?",
+        "pipeline": "echo_alpha_tiny",
+        "seeds": [20, 21, 22, 23, 24],
+        "settings": {},
+        "quick": {},
+        "against": "rl",
+        "claims": [{"measure": "exact", "arms": ["a10"], "expected": "higher"}],
+    }
+    return reproduce.Question.model_validate(fields | changes)
+
+
+def evaluation(folder, **measures):
+    measured = [{"name": name, "by": "", "value": value} for name, value in measures.items()]
+    return {"folder": folder, "measures": [*measured, {"name": "exact", "by": "turn", "value": 0.0}]}
+
+
+def test_a_verdict_is_that_of_the_interval_by_hand(tmp_path):
+    pairs = {20: (0.5, 0.2), 21: (0.6, 0.1), 22: (0.7, 0.3), 23: (None, 0.9)}
+    found = [evaluation(f"evaluations/a10_s{seed}", exact=own) for seed, (own, _) in pairs.items()]
+    found += [evaluation(f"evaluations/rl_s{seed}", exact=other, success=0.5) for seed, (_, other) in pairs.items()]
+    (tmp_path / "report.json").write_text(json.dumps({"evaluations": found}))
+    (row,) = reproduce.judge(asked(), reproduce.read(asked(), [tmp_path]))
+    assert (row["seeds"], row["values"], row["values_against"]) == ([20, 21, 22], [0.5, 0.6, 0.7], [0.2, 0.1, 0.3])
+    half = 4.303 * 0.1 / 3**0.5  # Student's t of two degrees of freedom; the differences are 0.3, 0.5, 0.4
+    assert row["difference"] == pytest.approx(0.4)
+    assert row["interval"] == pytest.approx((0.4 - half, 0.4 + half))
+    assert row["verdict"] == "higher"
+    text = reproduce.markdown({"echo: forgetting": {**asked().model_dump(), "host": "trl", "claims": [row]}})
+    assert "| exact | a10 | 3 | 0.600 | 0.200 | +0.400 [+0.152, +0.648] | higher | higher |" in text
+    with pytest.raises(UserError, match="no success of a10 and rl"):
+        reproduce.judge(
+            asked(claims=[{"measure": "success", "arms": ["a10"], "expected": "higher"}]),
+            reproduce.read(asked(), [tmp_path]),
+        )
+
+
+@pytest.mark.parametrize(
+    ("count", "interval", "said"),
+    [
+        (3, (0.1, 0.2), "higher"),
+        (3, (-0.2, -0.1), "lower"),
+        (8, (-0.1, 0.2), "null"),
+        (2, (0.1, 0.2), "no verdict"),
+        (9, None, "no verdict"),
+    ],
+)
+def test_the_rule(count, interval, said):
+    assert reproduce.verdict(count, interval) == said
+
+
+def test_runs_of_one_seed_and_tables_and_folders_of_several_evaluations_are_read(tmp_path):
+    single = asked(seeds={"each": [20, 21, 22, 23, 24]})
+    for seed in (20, 21):
+        (tmp_path / str(seed)).mkdir()
+        rows = [{"adviser": "model", "budget": 10, "success": {"value": seed / 100}}]
+        (tmp_path / str(seed) / "table.json").write_text(json.dumps({"rows": rows}))
+    assert reproduce.read(single, [tmp_path / "20", tmp_path / "21"]) == {
+        ("model_10", "", "success"): {20: 0.2, 21: 0.21}
+    }
+
+    (tmp_path / "report.json").write_text(json.dumps({"evaluations": [evaluation("runs/after", together=0.5)]}))
+    assert reproduce.read(single, [tmp_path]) == {("after", "", "together"): {20: 0.5}}
+
+    (tmp_path / "report.json").unlink()
+    (tmp_path / "table1").mkdir()
+    found = {"evaluations": [evaluation("w_s1/evaluations/15_s20/textworld", exact=0.1)]}
+    (tmp_path / "table1" / "report.json").write_text(json.dumps(found))
+    assert reproduce.read(asked(), [tmp_path]) == {("15", "textworld", "exact"): {20: 0.1}}
+
+
+def test_an_unknown_question_is_named():
+    with pytest.raises(UserError, match="echo has no question 'loger'; it has forgetting"):
+        reproduce.main(["echo", "--only", "loger"])

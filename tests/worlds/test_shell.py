@@ -126,7 +126,7 @@ def test_what_a_command_starts_ends_with_it_and_the_shell_goes_on():
         for started in (
             "sleep 99 & sleep 98 & disown",
             "(setsid sleep 99 &); nohup sleep 98 >/dev/null 2>&1 &",
-            "(trap '' HUP TERM INT; while :; do echo >> ~/beat; done) &",
+            "(trap '' HUP TERM INT; while :; do echo >> ~/beat; done) & until [ -s ~/beat ]; do sleep .01; done",
             "coproc cat; exec 5> >(cat > ~/late); sleep 99 | cat &",
             "f() { sleep .01; f & }; f",
         ):

@@ -557,7 +557,7 @@ def _check_predictions(config: Any, wm: WorldModelConfig) -> None:
     trainer = config.trainer.v1.trainer_mode
     if trainer not in TRAINER_MODES.values():
         raise UserError(
-            f"trainer.v1.trainer_mode is {trainer!r}, and advantages of turns are added by our trainers; write "
+            f"trainer.v1.trainer_mode is {shown(trainer)}, and advantages of turns are added by our trainers; write "
             f"trainer.v1.trainer_mode={TRAINER_MODES.get(trainer, TRAINER_MODE)}, or wm.prediction_reward.level=sum"
         )
 

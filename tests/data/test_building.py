@@ -39,7 +39,8 @@ def test_every_kind_gives_both_hosts_the_same_tokens_and_masks(grid, tokenizer, 
             assert not built.counted
             assert {"prompt"} < made[0].keys()
         else:
-            assert set(made[0]) == {"input_ids", mask}
+            observed = {"env_spans", "reward"} if kind in ("imitation", "rft") else set()
+            assert set(made[0]) == {"input_ids", mask} | observed
             assert sum(sum(row[mask]) for row in made) == built.counted > 0
             tokens.append([(row["input_ids"], row[mask]) for row in made])
     assert not tokens or tokens[0] == tokens[1]

@@ -591,7 +591,7 @@ def test_what_wm_train_refuses_of_it(tmp_path, monkeypatch):
             train.build(["--config", str(path), *flags])
         return str(error.value)
 
-    assert refused("--trainer", "ppo") == "trainer is 'ppo'; write grpo or async_grpo"
+    assert refused("--trainer", "ppo") == "trainer is 'ppo'; write grpo or async_grpo or sft"
     monkeypatch.setattr(support, "has_gpu", lambda: False)
     assert "there is no GPU, which its attention needs" in refused()
     monkeypatch.setattr(support, "has_gpu", lambda: True)

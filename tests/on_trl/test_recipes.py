@@ -105,7 +105,7 @@ def test_swes_rows():
     script, config, *_ = on_one_gpu("echo_swe")
     assert config.max_tool_calling_iterations == 20
     rows, sets = all_rows(script)
-    assert (len(rows), len(set(rows["task"]))) == (2440, 122)
+    assert (len(rows), len(set(rows["task"]))) == (2440, 121)
     assert {name: len(set(one["task"])) for name, one in sets.items()} == {"seen": 16, "unseen": 62}
 
 

@@ -28,6 +28,12 @@ with contextlib.suppress(ImportError):
     omegaconf._utils.yaml = _Yaml()
 
 
+@pytest.fixture(autouse=True)
+def cpu(monkeypatch):
+    """Let the check of a config that chooses the CPU pass."""
+    monkeypatch.setenv("VERL_PLATFORM", "cpu")
+
+
 @pytest.fixture(scope="session")
 def policy(tmp_path_factory):
     """A model on disk: verl's check of a config reads the model's."""

@@ -13,6 +13,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,12 @@ from typing import Any
 from wm_plugin.data import files
 from wm_plugin.data.outputs import check_apart, check_out
 from wm_plugin.data.readers import own, read
-from wm_plugin.data.rows import write_rows
+from wm_plugin.data.rows import REWARD, write_rows
 from wm_plugin.data.schema import Trajectory
 from wm_plugin.data.transitions import holds_transitions, identity
 from wm_plugin.data.write import SUFFIXES, write
 from wm_plugin.errors import UserError, shown
+from wm_plugin.tokens.spans import SPAN_FIELD
 
 MAX_LISTED_NAMES = 40  # columns in an error, and characters of one
 
@@ -98,7 +100,11 @@ def mix(
         part.synthetic = sum(isinstance(one, Trajectory) and bool(one.metadata.get("synthetic")) for *_, one in chosen)
         names.update(rank for rank, _, _ in chosen)
         drawn += [(_rank(f"order/{seed}", f"{rank}/{number}"), one) for rank, _, one in chosen]
-    if len(columns) > 1:  # readers put null where a row lacks one, and a trainer would take such rows for others
+    everywhere = {name for name in chain(*columns) if all(name in found for found in columns)}
+    differ = {name for name in chain(*columns) if name not in everywhere}
+    if differ and differ <= {SPAN_FIELD, REWARD}:  # of an agent's dialogues alone, and needed for the term in SFT alone
+        drawn = [(place, {name: value for name, value in row.items() if name not in differ}) for place, row in drawn]
+    elif differ:  # readers put null where a row lacks one, and a trainer would take such rows for others
         listed = "; ".join(f"{source} has {_listed(found)}" for found, source in columns.items())
         raise UserError(f"rows of other columns do not mix: {listed}. Build both for one host, with --tokenizer")
     report.repeated = sum(count - 1 for count in names.values())

@@ -56,7 +56,7 @@ def _check_with_the_rest(module: Any) -> None:
         _check_command(sys.argv[1:])
 
     def validate_config(config: Any, *args: Any, **kwargs: Any) -> Any:
-        if config.actor_rollout_ref.rollout.name == CPU_ROLLOUT and not _on_cpu():
+        if config.actor_rollout_ref.rollout.get("name") == CPU_ROLLOUT and not _on_cpu():
             _stop("the group wm: cpu needs a variable of the environment; write VERL_PLATFORM=cpu before the command")
         if config.get("wm") is not None:
             _check(config)  # first: verl's takes longer, it loads the model's config

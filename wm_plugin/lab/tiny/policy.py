@@ -124,7 +124,7 @@ def play(
 
     The random numbers depend on board and turn only, so that two policies with one seed differ only by their preferences.
     """
-    device = next(model.parameters()).device
+    device = next(model.parameters(), torch.empty(0)).device
     draws = torch.rand(len(boards), MAX_TURNS, generator=torch.Generator().manual_seed(seed)).to(device)
     allowed = tokenizer(ACTIONS).input_ids
     environments = [GridEnvironment() for _ in boards]

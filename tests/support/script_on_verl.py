@@ -2,7 +2,7 @@
 
     PYTHONPATH=tests VERL_USE_EXTERNAL_MODULES=support.script_on_verl WM_TEST_SCRIPT=script.json recipes/verl/run.sh ...
 
-puts it into `wm_plugin.verl.cpu`'s server of generations.
+puts it into `wm_plugin.verl.cpu`'s generator.
 """
 
 import json
@@ -53,19 +53,18 @@ class Script:
         return tokens
 
 
-def _follow(rollout: ModuleType) -> None:
-    class Server(rollout.Server):
+def _follow(generation: ModuleType) -> None:
+    class Scripted(generation.Generator):
         def __init__(self, path: str, *arguments: Any) -> None:
             super().__init__(path, *arguments)
-            script, request = Script(Path(os.environ[ENVIRONMENT_VARIABLE]), path), self.generator.request
+            self.script = Script(Path(os.environ[ENVIRONMENT_VARIABLE]), path)
 
-            def scripted(prompt_ids: list[int], *others: Any) -> Any:
-                return request(prompt_ids, *others, forced=script.next_turn(prompt_ids))
+        def request(self, prompt_ids: list[int], *others: Any) -> Any:
+            return super().request(prompt_ids, *others, forced=self.script.next_turn(prompt_ids))
 
-            self.generator.request = scripted
-
-    rollout.Server = Server
+    generation.Generator = Scripted
 
 
 if ENVIRONMENT_VARIABLE in os.environ:
-    on_import("wm_plugin.verl.cpu.rollout", _follow)
+    # not the server's module: a worker of Ray imports that one first, and by it verl, and by verl this one
+    on_import("wm_plugin.verl.cpu.generation", _follow)

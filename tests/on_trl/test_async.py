@@ -42,7 +42,7 @@ from wm_plugin.hosting.tags import in_tags  # noqa: E402
 from wm_plugin.lab.tiny import policy  # noqa: E402
 from wm_plugin.objectives import Objectives  # noqa: E402
 from wm_plugin.tokens.spans import Ending, Origin  # noqa: E402
-from wm_plugin.trl import WorldModelAsyncGRPOConfig, WorldModelAsyncGRPOTrainer, support, train  # noqa: E402
+from wm_plugin.trl import WorldModelAsyncGRPOConfig, WorldModelAsyncGRPOTrainer, async_support, support, train  # noqa: E402
 from wm_plugin.trl.async_rollout import WorldModelRolloutLoop, WorldModelRolloutMixin  # noqa: E402
 from wm_plugin.trl.term import TermMixin  # noqa: E402
 from wm_plugin.worlds.grid import GridEnvironment, dataset_rows  # noqa: E402
@@ -463,11 +463,11 @@ def made(tmp_path):
 
 def test_the_list_of_hooks_is_closed():
     """What the adapter overrides, calls and reads is listed."""
-    names = {hook.path for hook in support.ASYNC_HOOKS}
+    names = {hook.path for hook in async_support.HOOKS}
     loop = async_rollout_worker._AsyncRolloutLoop
     for ours, host in ((TermMixin, Stock), (Ours, Stock), (WorldModelRolloutMixin, loop)):
         assert {f"{host.__name__}.{name}" for name in taken_from_host(ours, host)} <= names
-    assert support.async_problem() is None
+    assert async_support.problem() is None
 
 
 PINNED = {
@@ -490,8 +490,8 @@ def loop_class():
 
 
 def test_a_moved_hook_is_named_and_leaves_coefficient_0_to_the_host(made, monkeypatch, caplog):
-    hooks = (*support.ASYNC_HOOKS, Hook("trl", "GRPOTrainer._no_such_hook"))
-    monkeypatch.setattr(support, "ASYNC_HOOKS", hooks)
+    hooks = (*async_support.HOOKS, Hook("trl", "GRPOTrainer._no_such_hook"))
+    monkeypatch.setattr(async_support, "HOOKS", hooks)
     with pytest.raises(UserError, match="trl.GRPOTrainer._no_such_hook is gone; install another version"):
         made()
     made(EchoConfig(0.0))
@@ -506,7 +506,7 @@ def test_what_is_not_exact_is_refused(made, monkeypatch):
             for name, value in fields.items():
                 patch.setattr(trainer.args, name, value)
             with pytest.raises(UserError, match=message) as error:
-                support.check_async(trainer, Objectives({"": echo}), set(tools), worker)
+                async_support.check(trainer, Objectives({"": echo}), set(tools), worker)
         assert "\n" not in str(error.value)
 
     refused(EchoConfig(0.5), "temperature is 0.7.*write temperature: 1.0", temperature=0.7)
@@ -516,7 +516,7 @@ def test_what_is_not_exact_is_refused(made, monkeypatch):
     refused(EchoConfig(0.5, ["run_cod"]), "there is no tool 'run_cod'; did you mean 'run_code'")
     refused(EchoConfig(0.5), "no environment tokens can occur", tools=())
     theirs = Objectives({"": EchoConfig(0.5, ["theirs"])})
-    support.check_async(trainer, theirs, set(), object())  # a worker whose tools are not known
+    async_support.check(trainer, theirs, set(), object())  # a worker whose tools are not known
     on_gpu = SimpleNamespace(device=torch.device("cuda"), state=SimpleNamespace(), parallelism_config=None)
     monkeypatch.setattr(trainer, "accelerator", on_gpu)
     refused(EchoConfig(0.0), "on cuda AsyncGRPOTrainer computes the log-probabilities of the tokens alone")

@@ -42,7 +42,7 @@ from wm_plugin import EchoConfig
 from wm_plugin.errors import UserError
 from wm_plugin.hosting.hooks import Hook
 from wm_plugin.tokens.spans import Ending, Origin
-from wm_plugin.trl import WorldModelAsyncGRPOTrainer, support
+from wm_plugin.trl import WorldModelAsyncGRPOTrainer, async_support
 from wm_plugin.trl.harness import WorldModelHarnessLoop, WorldModelHarnessMixin, _Session, _session
 
 COEFF = 0.37
@@ -427,10 +427,10 @@ def test_an_agent_from_the_package_index_as_it_is(tokenizer, tmp_path):
 
 
 def test_the_list_of_hooks_is_closed():
-    names = {hook.path for hook in (*support.ASYNC_HOOKS, *support.HARNESS_HOOKS)}
+    names = {hook.path for hook in (*async_support.HOOKS, *async_support.HARNESS_HOOKS)}
     taken = {f"_HarnessRolloutLoop.{name}" for name in taken_from_host(WorldModelHarnessMixin, Loop)}
     assert taken <= names
-    support.require_harness()
+    async_support.require_harness()
 
 
 PINNED = {
@@ -467,7 +467,9 @@ def test_the_harness_worker_gets_our_loop_and_another_ones_is_refused(url, token
     ):
         trainer_of(WorldModelAsyncGRPOTrainer, tmp_path, **make)
     idle._loop_cls = Loop
-    monkeypatch.setattr(support, "HARNESS_HOOKS", (*support.HARNESS_HOOKS, Hook("trl", "GRPOTrainer._no_such_hook")))
+    monkeypatch.setattr(
+        async_support, "HARNESS_HOOKS", (*async_support.HARNESS_HOOKS, Hook("trl", "GRPOTrainer._no_such_hook"))
+    )
     with pytest.raises(UserError, match="HarnessRolloutWorker needs: trl.GRPOTrainer._no_such_hook is gone") as error:
         trainer_of(WorldModelAsyncGRPOTrainer, tmp_path, **make)
     assert "\n" not in str(error.value)

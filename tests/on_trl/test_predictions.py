@@ -10,7 +10,6 @@ from wm_plugin import EchoConfig
 from wm_plugin.errors import UserError
 from wm_plugin.hosting.config import RunConfig
 from wm_plugin.hosting.predictions import predicted
-from wm_plugin.objectives.turns import TURNS
 from wm_plugin.trl import WorldModelGRPOTrainer
 from wm_plugin.worlds.grid import GridEnvironment
 from wm_plugin.worlds.worlds import load
@@ -93,7 +92,7 @@ def test_a_turn_has_its_advantage_on_its_own_tokens():
                 turn += bool(mask[place] and (place == 0 or not mask[place - 1]))
                 more = [*values, 0.0][turn] if mask[place] else 0.0
                 expected.append(more)
-            found = batch[TURNS][row]
+            found = batch["wm_turns"][row]
             assert found[: len(ids)].tolist() == pytest.approx(expected)
             assert not found[len(ids) :].any()
             seen += any(expected)
@@ -129,7 +128,7 @@ def test_sums_and_means_are_part_of_the_reward():
         for (*_, reward), (*_, own), values in zip(trainer.played, plain.played, scores_of(trainer), strict=True):
             total = sum(values) / (len(values) if level == "mean" and values else 1)
             assert reward == pytest.approx(own + COEFF * total)
-        assert TURNS not in trainer.batches[0]
+        assert "wm_turns" not in trainer.batches[0]
         assert trainer.batches[0]["advantages"].ndim == 1
 
 
@@ -191,11 +190,11 @@ def test_two_steps_with_the_world_model_term():
 def test_what_is_refused(environment, args, message, monkeypatch):
     if "use_liger_kernel" in args:  # not installed here
         trainer = make(WorldModelGRPOTrainer, environment=environment, rows=ROWS, reward_funcs=None)
-        from wm_plugin.trl import support
+        from wm_plugin.trl import predictions
 
         monkeypatch.setattr(trainer.args, "use_liger_kernel", True)
         with pytest.raises(UserError, match=message):
-            support.check_predictions(trainer)
+            predictions.check(trainer._wm_predictions, trainer.args)
         return
     rows = [{**row, "environment": "a"} for row in ROWS] if isinstance(environment, dict) else ROWS
     with pytest.raises(UserError, match=message):
@@ -203,7 +202,7 @@ def test_what_is_refused(environment, args, message, monkeypatch):
 
 
 def test_the_asynchronous_trainer_says_that_it_scores_none():
-    from wm_plugin.trl import support
+    from wm_plugin.trl import async_support
 
     with pytest.raises(UserError, match="GridEnvironment has a prediction_reward, which the rollouts of AsyncGRPO"):
-        support.names_of_tools(None, predicted(GridEnvironment))
+        async_support.names_of_tools(None, predicted(GridEnvironment))

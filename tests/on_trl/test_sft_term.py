@@ -22,7 +22,7 @@ from wm_plugin.data.building import build
 from wm_plugin.data.chat import conversation
 from wm_plugin.errors import UserError
 from wm_plugin.tokens.chat import plain_messages
-from wm_plugin.trl import _compat, support
+from wm_plugin.trl import _compat, sft_support
 
 if Version(trl.__version__) < _compat.SFT_HEAD:
     pytest.skip(f"needs trl >= {_compat.SFT_HEAD}", allow_module_level=True)
@@ -494,10 +494,10 @@ def test_the_list_of_hooks_is_closed():
     from wm_plugin.hosting.hooks import missing_hooks
     from wm_plugin.trl.term import EvaluatedMixin, TermMixin
 
-    names = {hook.path.removeprefix("SFTTrainer.") for hook in support.SFT_HOOKS}
+    names = {hook.path.removeprefix("SFTTrainer.") for hook in sft_support.HOOKS}
     for one in (WorldModelSFTTrainer, TermMixin, EvaluatedMixin):
         assert taken_from_host(one, SFTTrainer) <= names
-    assert missing_hooks(support.SFT_HOOKS) == []
+    assert missing_hooks(sft_support.HOOKS) == []
 
 
 # -- ranks, and the whole way from a file of rollouts ---------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from wm_plugin import EchoConfig
 from wm_plugin.errors import UserError
 from wm_plugin.hosting.hooks import Hook
 from wm_plugin.objectives import Objective, Objectives
-from wm_plugin.trl import WorldModelGRPOConfig, WorldModelGRPOTrainer, WorldModelMixin, doctor, support
+from wm_plugin.trl import WorldModelGRPOConfig, WorldModelGRPOTrainer, WorldModelMixin, async_support, doctor, support
 from wm_plugin.trl.term import TermMixin
 
 PINNED = {
@@ -216,7 +216,7 @@ def test_the_asynchronous_trainer_of_another_trl_is_refused(name, version, needs
 
 @pytest.mark.parametrize(("version", "said"), [("1.16.0", 0), ("1.17.0", 1), ("1.18.2", 1)])
 def test_a_trl_that_was_not_tested_is_said_once(version, said, monkeypatch, caplog):
-    has_hooks = support.async_problem() is None  # an old release has none, whatever its number says here
+    has_hooks = async_support.problem() is None  # an old release has none, whatever its number says here
     monkeypatch.setattr(trl, "__version__", version)
     support.warn_untested.cache_clear()
     for _ in range(2):

@@ -13,8 +13,6 @@ from collections.abc import Hashable, Sequence
 import torch
 from torch import Tensor
 
-TURNS = "wm_turns"  # a micro-batch's column on TRL: (B, T), what is added to the advantages
-
 Scores = Sequence[float | None]  # of a completion's turns, in order; None: the turn is not scored
 
 

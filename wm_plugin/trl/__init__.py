@@ -38,9 +38,9 @@ def __getattr__(name: str) -> Any:
 
         return WorldModelGRPOConfig
     if name in _ASYNC:
-        from wm_plugin.trl import support
+        from wm_plugin.trl import async_support
 
-        support.require_async()
+        async_support.require()
         from wm_plugin.trl import async_trainer
 
         return getattr(async_trainer, name)

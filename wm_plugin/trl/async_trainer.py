@@ -20,7 +20,7 @@ from wm_plugin.objectives.base import Objective
 from wm_plugin.objectives.empty_batches import Tally
 from wm_plugin.objectives.run import TOOL_IDS, TRAJECTORIES, WEIGHTS, column
 from wm_plugin.tokens.spans import Origin
-from wm_plugin.trl import optimizers, sharding, support
+from wm_plugin.trl import async_support, optimizers, sharding, support
 from wm_plugin.trl.async_rollout import FactsMixin, Metrics, WorldModelRolloutLoop
 from wm_plugin.trl.callbacks import EndCallback
 from wm_plugin.trl.doctor import check_tokenizer
@@ -64,7 +64,7 @@ class WorldModelAsyncGRPOTrainer(TermMixin, AsyncGRPOTrainer):
             `WorldModelRolloutMixin` (`wm_plugin.trl.async_rollout`).
 
     Raises:
-        UserError: a combination that is not known to be exact (see `wm_plugin.trl.support`), with the way out.
+        UserError: a combination that is not known to be exact (see `wm_plugin.trl.async_support`), with the way out.
     """
 
     def __init__(
@@ -89,17 +89,17 @@ class WorldModelAsyncGRPOTrainer(TermMixin, AsyncGRPOTrainer):
         optimizers.put(self)
         objectives = resolve(world_model, self.args)
         try:
-            support.require_async()
+            async_support.require()
             if self.accelerator.is_main_process:
                 _put_loop(self.rollout_worker)
             self._wm_log(
                 no_coefficient_warning(world_model, self.args, args[1] if len(args) > 1 else kwargs.get("reward_funcs"))
             )
-            names = support.names_of_tools(tools, environment_factory)
+            names = async_support.names_of_tools(tools, environment_factory)
             asked = objectives.active or objectives.refills
             if not objectives or not (asked or names or rollout_worker is not None):
                 return
-            support.check_async(self, objectives, names, rollout_worker)
+            async_support.check(self, objectives, names, rollout_worker)
             template = check_tokenizer(self.processing_class)  # not first after a rollout
             if template.state == "fail":
                 raise UserError(f"{template.name}: {template.detail}; {template.mend}")
@@ -231,7 +231,7 @@ def _put_loop(worker: Any) -> None:
         return
     mixin, ours = "async_rollout.WorldModelRolloutMixin", WorldModelRolloutLoop
     if any(base.__name__ == "_HarnessRolloutLoop" for base in loop.__mro__):  # whose module needs OpenEnv
-        support.require_harness()
+        async_support.require_harness()
         from wm_plugin.trl.harness import WorldModelHarnessLoop
 
         mixin, ours = "harness.WorldModelHarnessMixin", WorldModelHarnessLoop

@@ -11,7 +11,7 @@ from wm_plugin.errors import UserError
 from wm_plugin.hosting.checks import Check, check_hooks, check_range, installed
 from wm_plugin.tokens.chat import Chat, make_locator
 from wm_plugin.tokens.spans import SpanError, ToolBlock
-from wm_plugin.trl import _compat, sharding, support
+from wm_plugin.trl import _compat, async_support, sharding, support
 from wm_plugin.trl.templates import MEND, rollout_template
 from wm_plugin.trl.versions import ASYNC_GONE, SUPPORTED, UNTESTED, untested
 
@@ -84,7 +84,7 @@ def _range(version: Version) -> Check:
 def _async(mend: str) -> Check:
     """Return whether TRL's asynchronous trainer can carry the term."""
     detail = f"AsyncGRPOTrainer with the objective on trl >= {_compat.ASYNC_ROWS}, < {ASYNC_GONE}"
-    return _claim("asynchronous training", support.async_problem() is None, detail, mend)
+    return _claim("asynchronous training", async_support.problem() is None, detail, mend)
 
 
 def _claim(name: str, holds: bool, detail: str, mend: str) -> Check:

@@ -15,7 +15,6 @@ from typing import Any
 
 from wm_plugin.data.turn_texts import categories
 from wm_plugin.hosting.episode import EpisodePort
-from wm_plugin.hosting.predictions import Answer, acting
 from wm_plugin.hosting.world import tool_methods
 from wm_plugin.objectives.weigh import origins_of_tokens
 from wm_plugin.tokens.message import Message, as_text
@@ -54,19 +53,24 @@ def parsing_within_bounds(processor: Any, predictions: str | None = None) -> Ite
         return
 
     def bounded(ids: Any, *args: Any, **kwargs: Any) -> Any:
-        answer = Answer("", "") if predictions is None else acting(tokenizer.decode(ids), predictions)
-        if answer.predicted:
-            # of no tokens at all it would make a list of no messages
-            ids = tokenizer.encode(answer.acting or tokenizer.eos_token, add_special_tokens=False)
+        predicted = ""
+        if predictions is not None:
+            from wm_plugin.hosting.predictions import acting
+
+            answer = acting(tokenizer.decode(ids), predictions)
+            predicted = answer.predicted
+            if predicted:
+                # of no tokens at all it would make a list of no messages
+                ids = tokenizer.encode(answer.acting or tokenizer.eos_token, add_special_tokens=False)
         try:
             message = parse(ids, *args, **kwargs)
         except (RecursionError, LookupError, AttributeError) as error:
             raise ValueError(f"the turn does not parse: {type(error).__name__}") from None
         if deeper(message):  # what copies or renders the message afterwards is recursive, too
             raise ValueError(f"the turn nests more than {DEEPEST} levels deep")
-        if answer.predicted and isinstance(message, dict):
+        if predicted and isinstance(message, dict):
             text = (message.get("content") or "").removesuffix(tokenizer.eos_token or "")
-            message["content"] = f"{text}{answer.predicted}"
+            message["content"] = f"{text}{predicted}"
         return encodable(message)
 
     tokenizer.parse_response = bounded

@@ -31,7 +31,7 @@ from wm_plugin.objectives.base import Objective
 from wm_plugin.objectives.metrics import learn_tools
 from wm_plugin.objectives.run import TRAJECTORIES, WEIGHTS, Objectives, RunObjective, column
 from wm_plugin.tokens.spans import SPAN_FIELD, Span, read_spans
-from wm_plugin.trl import optimizers, sharding, support
+from wm_plugin.trl import optimizers, sft_support, sharding, support
 from wm_plugin.trl.callbacks import EndCallback
 from wm_plugin.trl.settings import ObjectiveSettings
 from wm_plugin.trl.term import EvaluatedMixin, no_coefficient_warning, resolve
@@ -71,7 +71,7 @@ class WorldModelSFTTrainer(EvaluatedMixin, SFTTrainer):
             are the same thing; giving both is an error.
 
     Raises:
-        UserError: a combination that is not known to be exact (see `wm_plugin.trl.support`), with the way out.
+        UserError: a combination that is not known to be exact (see `wm_plugin.trl.sft_support`), with the way out.
     """
 
     data_collator: Any  # the host's
@@ -91,8 +91,8 @@ class WorldModelSFTTrainer(EvaluatedMixin, SFTTrainer):
         self._wm_tokeniser: Tokeniser | None = None
         if objectives:
             try:
-                support.require_sft()
-                support.check_sft_rows(args, *more, **kwargs)
+                sft_support.require()
+                sft_support.check_rows(args, *more, **kwargs)
             except UserError as error:
                 if objectives.active:
                     raise
@@ -108,7 +108,7 @@ class WorldModelSFTTrainer(EvaluatedMixin, SFTTrainer):
         self._wm_trains = self._wm_rows.parts[0]  # prepared first
         running: list[RunObjective] = []
         try:
-            support.check_sft(self, objectives, self._wm_rows.tools)
+            sft_support.check(self, objectives, self._wm_rows.tools)
             running = self._wm_make_running(objectives, self._wm_rows.tools)
             if self._wm_rows.doubled and objectives.active:
                 raise UserError(

@@ -4,7 +4,6 @@ import copy
 from collections.abc import Container
 from typing import Any
 
-from wm_plugin.hosting.predictions import acting
 from wm_plugin.hosting.tags import PARAMETER, TOOL, actions_of
 
 
@@ -24,6 +23,8 @@ def reader(
         cut = limit is not None and len(ids) >= limit and ids[-1] not in end_ids
         answer = tokenizer.decode(ids)
         if predictions is not None:
+            from wm_plugin.hosting.predictions import acting
+
             answer = acting(answer, predictions, thinking=thinking).acting
         actions = None if cut else actions_of(answer, thinking=thinking)
         message: dict[str, Any] = {"role": "assistant", "content": tokenizer.decode(ids, skip_special_tokens=True)}

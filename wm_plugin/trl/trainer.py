@@ -30,14 +30,12 @@ from wm_plugin.hosting.annealing import TurnBudget
 from wm_plugin.hosting.config import read_field
 from wm_plugin.hosting.episode import EpisodePort, end_together
 from wm_plugin.hosting.figures import summary
-from wm_plugin.hosting.predictions import turn_scores
 from wm_plugin.hosting.tags import REMINDER, TOOL, begins_to_think
 from wm_plugin.hosting.world import resets
 from wm_plugin.objectives.base import Objective
 from wm_plugin.objectives.empty_batches import Tally
 from wm_plugin.objectives.metrics import learn_tools
 from wm_plugin.objectives.run import TRAJECTORIES, WEIGHTS, RunObjective, Weighed, column
-from wm_plugin.objectives.turns import TURNS, on_tokens, turn_advantages
 from wm_plugin.objectives.weigh import without_variance
 from wm_plugin.rewards.empty import EmptyRewardMonitor
 from wm_plugin.tokens.chat import Chat, make_locator
@@ -52,6 +50,7 @@ from wm_plugin.trl.rollout import Rollouts, Turns, called, parsing_within_bounds
 from wm_plugin.trl.term import EvaluatedMixin, no_coefficient_warning, resolve
 
 logger = logging.getLogger(__name__)
+_TURNS = "wm_turns"  # a micro-batch's column: (B, T), what turns add to the advantages
 
 if TYPE_CHECKING:
     from trl import GRPOTrainer as _Host  # the mixin is put in front of one
@@ -105,8 +104,9 @@ class WorldModelMixin(EvaluatedMixin, _Host):
             if isinstance(self.args, WorldModelGRPOConfig)
             else {}
         )
+        scored = support.predictions_of(_compat.all_environments(self))
         if problem:
-            if turn_budget is not None or self._wm_ahead or objectives.active or support.predictions_of(self):
+            if turn_budget is not None or self._wm_ahead or objectives.active or scored:
                 raise UserError(problem)
             logger.warning("episodes and environment tokens are not measured: %s", problem)
             return
@@ -117,7 +117,11 @@ class WorldModelMixin(EvaluatedMixin, _Host):
             from wm_plugin.trl import look_ahead
 
             look_ahead.check(self, self._wm_ahead)
-        self._wm_predictions = support.check_predictions(self)
+        self._wm_predictions = scored
+        if scored is not None:
+            from wm_plugin.trl import predictions
+
+            predictions.check(scored, self.args)
         self._wm_strength = support.check_control(self)
         if self._wm_strength is not None:
             starts = "starts at {0.value:g}"
@@ -225,7 +229,7 @@ class WorldModelMixin(EvaluatedMixin, _Host):
         if self.environments:
             self._wm_episodes += self._episodes(output.get("tool_mask"))
         if training and self._wm_predictions is not None and self._wm_predictions.of_turns:
-            output[TURNS] = self._turn_advantages(output, self._wm_predictions.coeff)
+            output[_TURNS] = self._turn_advantages(output, self._wm_predictions.coeff)
         if self._wm:
             output.update(self._environment_columns(inputs, output))
         return output
@@ -237,15 +241,16 @@ class WorldModelMixin(EvaluatedMixin, _Host):
 
     def _turn_advantages(self, output: dict[str, Any], coeff: float) -> torch.Tensor:
         """Return (B, T), what the scores of turns add to the advantages of this rank's completions."""
-        from accelerate.utils import gather_object
+        from wm_plugin.trl import predictions
 
-        own = [turn_scores(port.environment) for port in self._wm_rollouts.ports]
-        scores = gather_object(own)
-        groups = [row // self._wm_rollouts.group_size for row in range(len(scores))]
-        start = self.accelerator.process_index * len(own)
-        values = turn_advantages(scores, groups, coeff)[start : start + len(own)]
-        mask = output["completion_mask"]
-        return on_tokens(values, mask * output["tool_mask"] if "tool_mask" in output else mask)
+        rollouts, mask = self._wm_rollouts, output["completion_mask"]
+        return predictions.advantages(
+            (port.environment for port in rollouts.ports),
+            mask * output["tool_mask"] if "tool_mask" in output else mask,
+            coeff,
+            group_size=rollouts.group_size,
+            process=self.accelerator.process_index,
+        )
 
     def _tool_call_loop(self, *args: Any, **kwargs: Any) -> Any:
         if not self._wm_hooked or (not self.environments and all(one.include_errors for one in self._wm.values())):
@@ -488,8 +493,8 @@ class WorldModelMixin(EvaluatedMixin, _Host):
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> torch.Tensor:
-        if TURNS in inputs:
-            inputs = {**inputs, "advantages": inputs["advantages"].unsqueeze(1) + inputs[TURNS]}
+        if _TURNS in inputs:
+            inputs = {**inputs, "advantages": inputs["advantages"].unsqueeze(1) + inputs[_TURNS]}
         if not self._wm:
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         self._wm_logps = []

@@ -305,7 +305,8 @@ def test_odd_rows_go_through_every_verb(wm, tmp_path, verb):
     source = tmp_path / "x.jsonl"
     source.write_bytes(b"".join(Trajectory(success=True, **row).to_bytes() + b"\n" for row in ODD))
     out = () if verb == ("inspect",) else ("--out", tmp_path / "out.jsonl")
-    wm.text("data", verb[0], source, *verb[1:], *out)
+    printed = wm.text("data", verb[0], source, *verb[1:], *out)
+    assert str(len(ODD)) in printed if verb == ("inspect",) else (tmp_path / "out.jsonl").stat().st_size
 
 
 @pytest.mark.parametrize("verb", ["convert", "inspect", "filter", "expand", "build --as imitation --host trl"])

@@ -96,7 +96,7 @@ def test_a_reward_in_the_working_directory(wm, source, tmp_path, monkeypatch):
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", [place for place in sys.path if place])
-    wm.text(*VERB, "--reward", "mine_rewards:first", "--data", source)
+    assert "mine_rewards:first" in wm.text(*VERB, "--reward", "mine_rewards:first", "--data", source)
 
 
 def test_trajectories_and_attacks_of_ones_own(wm, tmp_path):

@@ -39,7 +39,9 @@ def test_a_table_json_and_a_folder(wm, tmp_path):
 
 
 def test_nothing_that_counts_is_no_success(wm, tmp_path):
-    wm.text(*VERB, "--before", save(tmp_path / "a", 0), "--model", save(tmp_path / "b", 1), code=1)
+    printed = wm.text(*VERB, "--before", save(tmp_path / "a", 0), "--model", save(tmp_path / "b", 1), code=1)
+    assert "\nnothing was measured\n" in printed
+    assert "(weights: zero or not finite)" in printed
 
 
 @pytest.mark.parametrize(

@@ -74,14 +74,33 @@ def collect(paths: Sequence[str]) -> Sources:
             raise UserError(sources.notes[-1])
         else:
             raise UserError(
-                f"{path}: holds no log of a trainer (TensorBoard, trackio, verl's file logger, trainer_state.json), no result "
-                "of wm eval or wm demo and no rollouts of wm env rollout"
+                f"{path}: holds no log of a trainer (TensorBoard, trackio, wandb, verl's file logger, trainer_state.json), "
+                "no result of wm eval or wm demo and no rollouts of wm env rollout"
             )
     if without_log and not done:
         raise UserError(
             f"{without_log[0]}: checkpoints of verl, and no log; name the file of VERL_FILE_LOGGER_PATH, too"
         )
+    without_log += [folder for path in map(Path, paths) if path.is_dir() for folder in _with_checkpoints(path)]
+    read = [os.path.realpath(source) for run in sources.runs for source in run.sources]
+    elsewhere = any(source.endswith(".jsonl") for source in read)  # verl writes its log where it is told to
+    for folder in dict.fromkeys(without_log):
+        of_verl = (folder / _OF_VERL).is_file()
+        inside = any(source.startswith(os.path.join(os.path.realpath(folder), "")) for source in read)
+        if not inside and not (of_verl and elsewhere):
+            sources.notes.append(f"{folder}: has checkpoints and no log of a trainer, and is not shown")
     return sources
+
+
+def _with_checkpoints(top: Path) -> Iterator[Path]:
+    """Yield the folders of runs with checkpoints, of TRL or verl, as deep as folders are searched."""
+    for parent, folders, names_of_files in os.walk(top):
+        if any(one.startswith(_CHECKPOINT) for one in folders) or _OF_VERL in names_of_files:
+            yield Path(parent)
+            folders[:] = []
+        if len(Path(parent).relative_to(top).parts) >= _DEPTH:
+            folders[:] = []
+        folders[:] = sorted(one for one in folders if not one.startswith("."))
 
 
 def expand(patterns: Mapping[str, str], named: Sequence[str] = ()) -> list[str]:

@@ -223,7 +223,7 @@ def test_a_page_of_three_runs_is_short_and_has_its_contents(tmp_path):
     assert after.count("<figure") == len(names) - 8  # the constant coefficient is in none
     links = re.findall(r'<a href="#([\w-]+)">', html)
     assert len(links) > 3
-    assert sorted(links) == sorted(re.findall(r'<(?:h2|details) id="([\w-]+)"', html))
+    assert sorted(links) == sorted(re.findall(r'<(?:h2|summary) id="([\w-]+)"', html))
 
 
 def test_the_baseline_is_a_run_and_not_a_model_that_was_only_evaluated(tmp_path):

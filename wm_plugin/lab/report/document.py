@@ -96,7 +96,7 @@ def render(report: Report) -> str:
         title=report.title,
         report=report,
         legend=[(arm, style, report.details.get(arm, ""), page.markup(swatch(style))) for arm, style in styles.items()],
-        contents=_contents(report, curves),
+        contents=[],  # the template adds its headings
         picture=_drawn(report.picture, styles),
         sections=[_on_page(section, styles) for section in report.sections],
         curves=[_on_page(section, styles) for section in curves],
@@ -158,22 +158,6 @@ def _compared(predicted: str, real: str) -> tuple[list[tuple[str, bool]], str, s
 def _is_prose(pair: Comparison) -> bool:
     texts = (pair.context, pair.real, *pair.predicted.values())
     return any(len(line) > _BOARD for text in texts for line in text[:_LONGEST].split("\n"))
-
-
-def _contents(report: Report, curves: Sequence[Section]) -> dict[str, str]:
-    """Return the page's headings, from top to bottom, and the anchor of each."""
-    there = (
-        ("How to read this page", report.reading or report.glyphs),
-        ("What was measured", report.measured or report.summary),
-        *((section.title, True) for section in report.sections),
-        ("What each predicts", report.comparisons),
-        *((section.title, True) for section in curves),
-        ("Rollouts", report.samples),
-        *((section.title, True) for section in report.appendix),
-        ("Notes", report.notes),
-    )
-    titles = dict.fromkeys(title for title, is_there in there if is_there)
-    return {title: f"part-{number}" for number, title in enumerate(titles, 1)}
 
 
 def _on_page(section: Section, styles: Styles) -> tuple[Section, list[tuple[Figure, Any]], set[str]]:

@@ -48,6 +48,7 @@ class Sources:
     evaluations: list[Measured] = field(default_factory=list)
     rollouts: list[Rollouts] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    checkpoints: list[Path] = field(default_factory=list)  # folders that have some, of TRL or verl
 
 
 def collect(paths: Sequence[str]) -> Sources:
@@ -81,26 +82,13 @@ def collect(paths: Sequence[str]) -> Sources:
         raise UserError(
             f"{without_log[0]}: checkpoints of verl, and no log; name the file of VERL_FILE_LOGGER_PATH, too"
         )
-    without_log += [folder for path in map(Path, paths) if path.is_dir() for folder in _with_checkpoints(path)]
-    read = [os.path.realpath(source) for run in sources.runs for source in run.sources]
-    elsewhere = any(source.endswith(".jsonl") for source in read)  # verl writes its log where it is told to
-    for folder in dict.fromkeys(without_log):
-        of_verl = (folder / _OF_VERL).is_file()
-        inside = any(source.startswith(os.path.join(os.path.realpath(folder), "")) for source in read)
-        if not inside and not (of_verl and elsewhere):
+    read = [Path(source).resolve() for run in sources.runs for source in run.sources]
+    elsewhere = any(source.suffix == ".jsonl" for source in read)  # verl writes its log where it is told to
+    for folder in dict.fromkeys(sources.checkpoints):
+        inside = any(source.is_relative_to(folder.resolve()) for source in read)
+        if not inside and not (elsewhere and (folder / _OF_VERL).is_file()):
             sources.notes.append(f"{folder}: has checkpoints and no log of a trainer, and is not shown")
     return sources
-
-
-def _with_checkpoints(top: Path) -> Iterator[Path]:
-    """Yield the folders of runs with checkpoints, of TRL or verl, as deep as folders are searched."""
-    for parent, folders, names_of_files in os.walk(top):
-        if any(one.startswith(_CHECKPOINT) for one in folders) or _OF_VERL in names_of_files:
-            yield Path(parent)
-            folders[:] = []
-        if len(Path(parent).relative_to(top).parts) >= _DEPTH:
-            folders[:] = []
-        folders[:] = sorted(one for one in folders if not one.startswith("."))
 
 
 def expand(patterns: Mapping[str, str], named: Sequence[str] = ()) -> list[str]:
@@ -204,6 +192,8 @@ def _walk(folder: Path, sources: Sources) -> Iterator[Path]:
             if entries > _ENTRIES:
                 return
         checkpoints = [one for one in folders if one.startswith(_CHECKPOINT)]
+        if checkpoints or _OF_VERL in names_of_files:
+            sources.checkpoints.append(Path(parent))
         folders[:] = sorted(one for one in folders if one not in checkpoints and not one.startswith("."))
         for one in sorted(checkpoints, key=_number, reverse=True):
             state = Path(parent, one, _STATE)

@@ -51,13 +51,14 @@ def groups(arms: Sequence[Arm], chosen: Sequence[str] = ()) -> list[Group]:
         return [replace(_group("Training", matching, arms, _MOST_OF_REST), folded=False)]
     made: list[Group] = []
     used: set[str] = set()
+    about = outcome(arms)
     for title, patterns in (
         ("Training", [*_KNOWN["outcomes"][:3], *_KNOWN["world"][:3], *_KNOWN["others"][:2], *_KNOWN["outcomes"], *_KNOWN["world"],
                       *_KNOWN["others"]]),
         ("Tools", _KNOWN["tools"]),
         ("Budgets: turns, tokens, time", _KNOWN["budgets"]),
     ):  # fmt: skip
-        matching = [metric for metric in _matching(metrics, patterns) if metric not in used and _moves(metric, arms)]
+        matching = [one for one in _matching(metrics, patterns) if one not in used and (one == about or _moves(one, arms))]
         used.update(matching)
         group = _group(title, matching, arms, _MOST if made else _FIRST)
         made.append(replace(group, folded=bool(made)))
@@ -114,6 +115,6 @@ def _matching(metrics: Iterable[str], patterns: Iterable[str]) -> list[str]:
 
 
 def _moves(metric: str, arms: Sequence[Arm]) -> bool:
-    """Return whether a figure of the metric would show more than one point or a flat line."""
+    """Return whether a metric has more than one value over a run, so that a figure shows more than a table."""
     curves = [run.curve(metric) for arm in arms for run in arm.runs]
     return any(len(curve) > 1 for curve in curves) and len({value for one in curves for value in one.values()}) > 1

@@ -51,14 +51,16 @@ def groups(arms: Sequence[Arm], chosen: Sequence[str] = ()) -> list[Group]:
         return [replace(_group("Training", matching, arms, _MOST_OF_REST), folded=False)]
     made: list[Group] = []
     used: set[str] = set()
-    about = outcome(arms)
+    about = outcome(arms)  # drawn, even if it is a flat line
     for title, patterns in (
         ("Training", [*_KNOWN["outcomes"][:3], *_KNOWN["world"][:3], *_KNOWN["others"][:2], *_KNOWN["outcomes"], *_KNOWN["world"],
                       *_KNOWN["others"]]),
         ("Tools", _KNOWN["tools"]),
         ("Budgets: turns, tokens, time", _KNOWN["budgets"]),
     ):  # fmt: skip
-        matching = [one for one in _matching(metrics, patterns) if one not in used and (one == about or _moves(one, arms))]
+        matching = [
+            one for one in _matching(metrics, patterns) if one not in used and (one == about or _moves(one, arms))
+        ]
         used.update(matching)
         group = _group(title, matching, arms, _MOST if made else _FIRST)
         made.append(replace(group, folded=bool(made)))

@@ -13,8 +13,8 @@ share of boards that are right as a whole; `agent_nll`, the NLL of the agent's t
 
 Rule, over n = 5 seeds, of paired differences to `stock` with a t interval of 95%: `env_nll` is *lower* if the interval is below 0
 and every seed is; `agent_nll` is *equal* if the interval has 0 in it or the mean is within 0.02 nats; else it differs; the other
-metrics are higher or lower where the interval leaves out 0. The settings are those of the demo's cloning and
-RL; the number of steps was chosen on seeds 91 and 92, of which no figure is in the table (80 left the policy at a success of .48).
+metrics are higher or lower where the interval leaves out 0. The settings are those of the demo's cloning and RL;
+the number of steps was chosen on seeds 91 and 92, of which no figure is in the table (80 left the policy at a success of .48).
 
     python benchmarks/agent_sft.py --seeds 1 2 3 4 5       # adds each seed, as it ends, to results/agent_sft.json
 """

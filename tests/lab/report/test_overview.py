@@ -199,6 +199,25 @@ def test_hosts_names_are_shared(tmp_path):
     assert "actor/entropy" in export.to_csv(seen.arms, [], seen.compared)
 
 
+def test_what_is_by_tool_or_by_turn_is_folded_and_returns_are_no_turns(tmp_path):
+    steps = {1: 0.1, 2: 0.2}
+    names = (
+        "reward",
+        "eval_echo/nll",
+        "eval_echo/tool/move/nll",
+        "wm/env/success/turns_1",
+        "eval_held_out_wm/env/success",
+    )
+    write_state(tmp_path / "run", dict.fromkeys((*names, "critic/returns/mean", "wm/env/turns"), steps))
+    found = {
+        one.title: (one.unit, group.folded) for group in training.groups(view(tmp_path).arms) for one in group.curves
+    }
+    assert [title for title, (_, folded) in found.items() if not folded] == [
+        "reward", "eval/echo/nll", "eval/held_out_wm/env/success"
+    ]  # fmt: skip
+    assert [found[title][0] for title in ("critic/returns/mean", "wm/env/turns")] == ["", "turns"]
+
+
 def test_a_page_of_three_runs_is_short_and_has_its_contents(tmp_path):
     steps = {step: step / 9 for step in range(1, 9)}
     names = ["reward", "echo/nll", "entropy", "grad_norm", "loss", "tools/call_frequency", "step_time", "kl", "a", "b"]

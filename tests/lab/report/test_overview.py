@@ -236,6 +236,7 @@ def test_a_page_of_three_runs_is_short_and_has_its_contents(tmp_path):
 def test_a_reward_that_never_moves_is_drawn_and_a_constant_coefficient_is_not(tmp_path):
     flat = dict.fromkeys(range(1, 4), 0.0)
     write_state(tmp_path / "run", {"reward": flat, "echo/coeff": flat, "entropy": {1: 0.5, 2: 0.4}})
+    write_state(tmp_path / "other", {"reward": flat, "echo/coeff": dict.fromkeys(flat, 0.5)})
     assert [curve.title for group in training.groups(view(tmp_path).arms) for curve in group.curves] == [
         "reward",
         "entropy",

@@ -1,4 +1,4 @@
-"""The support table of docs/support.md: each row has one of five words and what belongs to it, and the tests that it names exist."""
+"""The table of docs/support.md: each row has one of five words and what belongs to it, and the tests that it names exist."""
 
 import ast
 import functools

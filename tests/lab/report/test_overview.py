@@ -199,22 +199,29 @@ def test_hosts_names_are_shared(tmp_path):
     assert "actor/entropy" in export.to_csv(seen.arms, [], seen.compared)
 
 
+def test_what_is_by_tool_or_by_turn_is_folded_and_returns_are_no_turns(tmp_path):
+    steps = {1: 0.1, 2: 0.2}
+    names = (
+        "reward",
+        "eval_echo/nll",
+        "eval_echo/tool/move/nll",
+        "wm/env/success/turns_1",
+        "eval_held_out_wm/env/success",
+    )
+    write_state(tmp_path / "run", dict.fromkeys((*names, "critic/returns/mean", "wm/env/turns"), steps))
+    found = {
+        one.title: (one.unit, group.folded) for group in training.groups(view(tmp_path).arms) for one in group.curves
+    }
+    assert [title for title, (_, folded) in found.items() if not folded] == [
+        "reward", "eval/echo/nll", "eval/held_out_wm/env/success"
+    ]  # fmt: skip
+    assert [found[title][0] for title in ("critic/returns/mean", "wm/env/turns")] == ["", "turns"]
+
+
 def test_a_page_of_three_runs_is_short_and_has_its_contents(tmp_path):
     steps = {step: step / 9 for step in range(1, 9)}
-    names = [
-        "reward",
-        "echo/nll",
-        "entropy",
-        "grad_norm",
-        "loss",
-        "tools/call_frequency",
-        "step_time",
-        "kl",
-        "a",
-        "b",
-        "eval/loss",
-    ]
-    names += [f"eval/{n}/reward" for n in range(9)]
+    names = ["reward", "echo/nll", "entropy", "grad_norm", "loss", "tools/call_frequency", "step_time", "kl", "a", "b"]
+    names += ["eval/loss", *(f"eval/{n}/reward" for n in range(9))]
     for name in ("one", "two", "three"):
         write_state(tmp_path / name, dict.fromkeys(names, steps) | {"echo/coeff": dict.fromkeys(steps, 0.05)})
     html = render(overview.report(view(tmp_path)))
@@ -224,6 +231,16 @@ def test_a_page_of_three_runs_is_short_and_has_its_contents(tmp_path):
     links = re.findall(r'<a href="#([\w-]+)">', html)
     assert len(links) > 3
     assert sorted(links) == sorted(re.findall(r'<(?:h2|summary) id="([\w-]+)"', html))
+
+
+def test_a_reward_that_never_moves_is_drawn_and_a_constant_coefficient_is_not(tmp_path):
+    flat = dict.fromkeys(range(1, 4), 0.0)
+    write_state(tmp_path / "run", {"reward": flat, "echo/coeff": flat, "entropy": {1: 0.5, 2: 0.4}})
+    write_state(tmp_path / "other", {"reward": flat, "echo/coeff": dict.fromkeys(flat, 0.5)})
+    assert [curve.title for group in training.groups(view(tmp_path).arms) for curve in group.curves] == [
+        "reward",
+        "entropy",
+    ]
 
 
 def test_the_baseline_is_a_run_and_not_a_model_that_was_only_evaluated(tmp_path):

@@ -18,9 +18,10 @@ MAX_ROWS, MAX_CELLS = 16, 160  # of intervals; in a row or a column of a heat ma
 Interval = tuple[float, float]
 Styles = Mapping[str, int]  # the number of each arm's colour
 Point = tuple[float, float, float, float]  # x, y, and y's limits
+Label = tuple[float, float, int, str]  # x, y, style and text
 
 _WIDTH, _BOTTOM = 380, 26
-_LABEL = 14.0  # height of a label
+_LABEL, _LABEL_WIDTH = 14.0, 48.0
 _MAX_POINTS = 400  # of a line
 _MAX_MARKERS = 20  # with more points, only the line is drawn
 _SHAPES = ((), ((-1, -1), (1, -1), (1, 1), (-1, 1)), ((0, -1.3), (1.3, 0), (0, 1.3), (-1.3, 0)))  # the first: a circle
@@ -393,16 +394,16 @@ def _step(low: float, high: float, *, whole: bool = False) -> float:
     return next(step for step in steps if span / step <= 5 and (not whole or (step >= 1 and step.is_integer())))
 
 
-def _apart(
-    labels: list[tuple[float, float, int, str]], top: float, lowest: float
-) -> list[tuple[float, float, int, str]]:
-    """Move labels (x, y, ...) that cover each other up and down, each group around its middle and inside the figure."""
-    groups: list[list[tuple[float, float, int, str]]] = []
+def _apart(labels: Sequence[Label], top: float, lowest: float) -> list[Label]:
+    """Move labels that cover each other up and down, each group around its middle and inside the figure."""
+    groups: list[list[Label]] = []
     for label in sorted(labels, key=lambda label: label[1]):
         group = [label]
-        # a group that reaches the one above becomes one with it
-        while groups and _place(groups[-1], top, lowest)[-1] + _LABEL > _place(group, top, lowest)[0]:
-            group = groups.pop() + group
+        # a group that reaches another one becomes one with it
+        for other in [one for one in groups if abs(one[0][0] - label[0]) < _LABEL_WIDTH]:
+            if _place(other, top, lowest)[-1] + _LABEL > _place(group, top, lowest)[0]:
+                groups.remove(other)
+                group = sorted(other + group, key=lambda label: label[1])
         groups.append(group)
     return [
         (x, y, style, value)
@@ -411,7 +412,7 @@ def _apart(
     ]
 
 
-def _place(group: Sequence[tuple[float, float, int, str]], top: float, lowest: float) -> list[float]:
+def _place(group: Sequence[Label], top: float, lowest: float) -> list[float]:
     """Return the heights of a group's labels."""
     size = (len(group) - 1) * _LABEL
     middle = sum(label[1] for label in group) / len(group)

@@ -117,6 +117,5 @@ def _matching(metrics: Iterable[str], patterns: Iterable[str]) -> list[str]:
 
 
 def _moves(metric: str, arms: Sequence[Arm]) -> bool:
-    """Return whether a metric has more than one value over a run, so that a figure shows more than a table."""
-    curves = [run.curve(metric) for arm in arms for run in arm.runs]
-    return any(len(curve) > 1 for curve in curves) and len({value for one in curves for value in one.values()}) > 1
+    """Return whether a metric changes in a run, so that a figure shows more than a table."""
+    return any(len(set(run.curve(metric).values())) > 1 for arm in arms for run in arm.runs)

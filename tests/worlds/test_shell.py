@@ -222,6 +222,28 @@ def test_a_fork_bomb_is_stopped_without_setpriv_and_where_root_must_stay_root(no
         sandbox.unprivileged.cache_clear() if nobody else None
 
 
+SMALL = """
+import fcntl, glob
+for name in glob.glob("/proc/1/fd/*"):
+    try:
+        fcntl.fcntl(open(name, "wb"), fcntl.F_SETPIPE_SZ, 4096)
+    except OSError:
+        pass
+"""
+
+
+def test_a_pipe_that_a_command_makes_small_or_fills_holds_up_nobody():
+    with Shell({"small.py": SMALL}, Limits(seconds=3)) as shell:
+        end = threading.Timer(60, lambda: os.kill(shell._pipes.sandbox.inner, signal.SIGKILL))  # of a write that waits
+        end.start()
+        long = f"echo {'x' * 9000} | wc -c"
+        shell.run("python3 small.py")
+        assert shell.run(long)[:3] == ("9001\n", 0, None)
+        shell.run("for n in /proc/1/fd/*; do head -c 70000 /dev/zero > $n & done; sleep 0.2")
+        assert "9001\n" in (shell.run(long).output, shell.run(long).output)
+        end.cancel()
+
+
 def test_a_shell_that_goes_on_after_its_answer_costs_no_more_than_a_command():
     with Shell({}, QUICK) as shell:
         start = time.monotonic()
@@ -288,6 +310,8 @@ def test_the_protocol_survives_what_a_command_does_to_it():
             "PROMPT_COMMAND='echo p'; PS1='$(echo q)'; IFS=0; unset PATH; TMOUT=1",
             "(sleep 9; echo late) & disown",
             "for n in /proc/1/fd/*; do echo 'ended 0 \0 junk' > $n & done",
+            "for n in /proc/1/fd/*; do yes > $n & done; sleep 0.2",
+            "for n in /proc/1/fd/*; do echo \\' > $n & done; sleep 0.2",
             "eval() { :; }; printf() { :; }; kill() { :; }; alias builtin=:",
             "builtin() { :; }",
             "enable -n printf kill eval",

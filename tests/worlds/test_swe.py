@@ -230,6 +230,7 @@ def test_whatever_a_package_does_is_a_value_or_none(what: str, works: None) -> N
         ("3", "=" + "9" * 1900, False),
         ("3", "=3" + " " * 2000, False),
         ("3", "=\0", False),
+        ("3", f"={'9' * 400}+1j", False),
     ],
 )
 def test_values_are_compared_and_never_evaluated(wanted: str, found: str, holds: bool) -> None:

@@ -203,6 +203,29 @@ def test_memory_in_sockets_is_counted_and_event_loops_work():
         assert "PermissionError" in shell.run(f"python3 -c '{looped}'").output
 
 
+# Pages of these count as no process's: of a shared mapping, of which a page stays mapped, and of a pipe.
+HIDDEN = """
+import ctypes, mmap, os
+files = [open(name, "r+b") for name in ("/dev/zero", "small")]
+for file in (-1, *(file.fileno() for file in files)):
+    try:
+        mmap.mmap(file, 4096)
+    except PermissionError:
+        print("denied")
+libc, pipe = ctypes.CDLL(None, use_errno=True), os.pipe()
+page = ctypes.create_string_buffer(4096)
+vector = (ctypes.c_void_p * 2)(ctypes.addressof(page), 4096)
+print(libc.vmsplice(pipe[1], vector, 1, 0), os.strerror(ctypes.get_errno()))
+print(len(mmap.mmap(-1, 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)))
+"""
+
+
+def test_memory_that_no_process_has_cannot_be_made():
+    with Shell({"hidden.py": HIDDEN}) as shell:
+        said = shell.run("truncate -s 4096 small; python3 hidden.py").output
+        assert said == "denied\n" * 3 + "-1 Operation not permitted\n4096\n"
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 @pytest.mark.parametrize("nobody", [True, False])

@@ -257,7 +257,8 @@ for name in glob.glob("/proc/1/fd/*"):
 
 def test_a_pipe_that_a_command_makes_small_or_fills_holds_up_nobody():
     with Shell({"small.py": SMALL}, Limits(seconds=3)) as shell:
-        end = threading.Timer(60, lambda: os.kill(shell._pipes.sandbox.inner, signal.SIGKILL))  # of a write that waits
+        end = threading.Timer(60, shell._pipes.sandbox.signal, [signal.SIGKILL])  # of a write that waits
+        end.daemon = True
         end.start()
         long = f"echo {'x' * 9000} | wc -c"
         shell.run("python3 small.py")

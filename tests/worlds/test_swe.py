@@ -370,7 +370,9 @@ def test_what_cannot_be_edited_is_said(works: None) -> None:
 @pytest.mark.system
 def test_a_shell_that_is_gone_costs_the_episode(works: None, monkeypatch: pytest.MonkeyPatch) -> None:
     environment = begun()
-    os.kill(environment._shell._pipes.sandbox.inner, signal.SIGKILL)
+    started = environment._shell._pipes.sandbox
+    os.kill(started.inner, signal.SIGKILL)
+    started.process.wait(30)  # a signal may take longer than a command
     assert environment.bash("ls") == "The shell is gone.\nThe episode is over."
     assert (environment.success, environment.get_reward(), environment.metrics["lost"]) == (False, 0.0, 1)
     environment.reset(task=MENDED)

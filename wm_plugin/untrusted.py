@@ -133,6 +133,8 @@ def finite(value: Any) -> Any:
 
 def encodable(value: Any) -> Any:
     """Return a JSON value with lone surrogates replaced, which JSON can write and no tokenizer accepts."""
+    if isinstance(value, str) and value.isascii():
+        return value
     return _with_each(value, lambda one: one.encode(errors="replace").decode() if isinstance(one, str) else one)
 
 

@@ -770,9 +770,30 @@ def test_a_mutated_row_is_read_or_rejected_and_nothing_else(tmp_path, data):
     path.write_text(json.dumps(document))
     rows = list(read_rows(path, name))
     assert all(isinstance(row, Trajectory | Reject) for row in rows)
+    assert rows
     if isinstance(document, list):
-        assert len(rows) == len(document)
+        assert len(rows) == max(len(document), 1)
     assert all(row.reason and row.raw for row in rows if isinstance(row, Reject) and row.kind != "empty")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("scienceworld", "{}"),
+        ("scienceworld", "[[]]"),
+        ("react", "{}"),
+        ("react", '["> go"]'),
+        ("own", "[]"),
+        ("otel", "[]"),
+    ],
+)
+def test_a_file_without_rows_is_rejected(name, text, tmp_path):
+    path = tmp_path / "x.json"
+    path.write_text(text)
+    (row,) = read_rows(path, name)
+    assert (row.row, row.kind, row.reason) == (0, "empty", "the file holds no rows")
+    with pytest.raises(UserError, match=r"x\.json, row 0: the file holds no rows"):
+        list(read(path, name))
 
 
 @FAST

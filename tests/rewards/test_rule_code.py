@@ -98,6 +98,7 @@ ESCAPES = {
     "memory": ("x = bytearray(10**9)\nreturn True", "MemoryError"),
     "memory bit by bit": ("x = []\nwhile True:\n    x.append(bytearray(10**6))", "MemoryError"),
     "memory in files": ("import os\nos.memfd_create('x')\nreturn True", "PermissionError"),
+    "memory that is shared": ("import mmap\nmmap.mmap(-1, 4096)\nreturn True", "PermissionError"),
     "higher limits": (
         "import resource\nresource.setrlimit(resource.RLIMIT_AS, (-1, -1))\nreturn True",
         "ValueError: not allowed to raise maximum limit",

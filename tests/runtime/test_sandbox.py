@@ -94,7 +94,9 @@ def test_the_filter_decides_each_call(monkeypatch, machine):
             code, yes, no, constant = program[place]
             place += 1
             if code == 0x20:
-                known = {0: number, 4: architecture} | {16 + 8 * n: one for n, one in enumerate((*arguments, 0, 0, 0))}
+                known = {0: number, 4: architecture} | {
+                    16 + 8 * n: one for n, one in enumerate((*arguments, 0, 0, 0, 0))
+                }
                 value = known[constant]
             elif code == 0x06:
                 return constant
@@ -105,6 +107,13 @@ def test_the_filter_decides_each_call(monkeypatch, machine):
     for number in range(600):
         wanted = 0x00050001 if number in system.denied else 0x7FFF0000
         assert decide(system.architecture, number) == wanted
+    for flags, wanted in (
+        (0x22, 0x7FFF0000),
+        (0x21, 0x00050001),
+        (1, 0x00050001),
+        (3, 0x00050001),
+    ):  # private and shared
+        assert decide(system.architecture, system.mmap, 0, 4096, 3, flags) == wanted
     assert decide(0x40000003, 1) == 0x80000000
     assert decide(system.architecture, 0x40000000 + 57) == 0x00050001
     program = list(struct.iter_unpack("=HBBI", sandbox._filter(forks=True)))
@@ -121,6 +130,8 @@ def test_the_filter_decides_each_call(monkeypatch, machine):
         (system.prlimit, 1, 7): refuse,
         (system.setsockopt, 3, 1, 8): allow,
         (system.setsockopt, 3, 1, 7): refuse,  # SO_SNDBUF
+        (system.mmap, 0, 4096, 3, 2): allow,
+        (system.mmap, 0, 4096, 3, 1): refuse,  # MAP_SHARED
     }
     assert {call: decide(system.architecture, *call) for call in calls} == calls
     for number in set(range(600)) - {435, system.timer_create, system.prlimit}:

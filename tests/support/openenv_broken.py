@@ -29,6 +29,7 @@ FAULTS = {
     "long": lambda: observed("a" * 30_000 + "\ud800" + "b" * 30_000),
     "nan": lambda: observed("", reward=float("nan")),
     "infinite": lambda: observed("", reward=1e400),
+    "overflow": lambda: observed("", reward=-1e38),
     "text reward": lambda: observed("", reward="1"),
     "done": lambda: observed("", done="yes"),
     "deep": lambda: observed(json.loads("[" * 400 + "]" * 400)),

@@ -203,6 +203,29 @@ def test_memory_in_sockets_is_counted_and_event_loops_work():
         assert "PermissionError" in shell.run(f"python3 -c '{looped}'").output
 
 
+# Pages of these count as no process's: of a shared mapping, of which a page stays mapped, and of a pipe.
+HIDDEN = """
+import ctypes, mmap, os
+files = [open(name, "r+b") for name in ("/dev/zero", "small")]
+for file in (-1, *(file.fileno() for file in files)):
+    try:
+        mmap.mmap(file, 4096)
+    except PermissionError:
+        print("denied")
+libc, pipe = ctypes.CDLL(None, use_errno=True), os.pipe()
+page = ctypes.create_string_buffer(4096)
+vector = (ctypes.c_void_p * 2)(ctypes.addressof(page), 4096)
+print(libc.vmsplice(pipe[1], vector, 1, 0), os.strerror(ctypes.get_errno()))
+print(len(mmap.mmap(-1, 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)))
+"""
+
+
+def test_memory_that_no_process_has_cannot_be_made():
+    with Shell({"hidden.py": HIDDEN}) as shell:
+        said = shell.run("truncate -s 4096 small; python3 hidden.py").output
+        assert said == "denied\n" * 3 + "-1 Operation not permitted\n4096\n"
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 @pytest.mark.parametrize("nobody", [True, False])
@@ -220,6 +243,29 @@ def test_a_fork_bomb_is_stopped_without_setpriv_and_where_root_must_stay_root(no
             assert shell.run("set -- /proc/[0-9]*; echo $#").output == "2\n"
     finally:
         sandbox.unprivileged.cache_clear() if nobody else None
+
+
+SMALL = """
+import fcntl, glob
+for name in glob.glob("/proc/1/fd/*"):
+    try:
+        fcntl.fcntl(open(name, "wb"), fcntl.F_SETPIPE_SZ, 4096)
+    except OSError:
+        pass
+"""
+
+
+def test_a_pipe_that_a_command_makes_small_or_fills_holds_up_nobody():
+    with Shell({"small.py": SMALL}, Limits(seconds=3)) as shell:
+        end = threading.Timer(60, shell._pipes.sandbox.signal, [signal.SIGKILL])  # of a write that waits
+        end.daemon = True
+        end.start()
+        long = f"echo {'x' * 9000} | wc -c"
+        shell.run("python3 small.py")
+        assert shell.run(long)[:3] == ("9001\n", 0, None)
+        shell.run("for n in /proc/1/fd/*; do head -c 70000 /dev/zero > $n & done; sleep 0.2")
+        assert "9001\n" in (shell.run(long).output, shell.run(long).output)
+        end.cancel()
 
 
 def test_a_shell_that_goes_on_after_its_answer_costs_no_more_than_a_command():
@@ -288,6 +334,8 @@ def test_the_protocol_survives_what_a_command_does_to_it():
             "PROMPT_COMMAND='echo p'; PS1='$(echo q)'; IFS=0; unset PATH; TMOUT=1",
             "(sleep 9; echo late) & disown",
             "for n in /proc/1/fd/*; do echo 'ended 0 \0 junk' > $n & done",
+            "for n in /proc/1/fd/*; do yes > $n & done; sleep 0.2",
+            "for n in /proc/1/fd/*; do echo \\' > $n & done; sleep 0.2",
             "eval() { :; }; printf() { :; }; kill() { :; }; alias builtin=:",
             "builtin() { :; }",
             "enable -n printf kill eval",

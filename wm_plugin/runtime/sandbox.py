@@ -298,6 +298,7 @@ class _System(NamedTuple):
     clone: int
     forks: tuple[int, ...]  # beside clone and clone3
     others: tuple[int, ...]
+    mmap: int
     timer_create: int
     fcntl: int
     prlimit: int
@@ -309,24 +310,26 @@ class _System(NamedTuple):
 
 
 # fork vfork · socketpair · socket shmget semget msgget memfd_create memfd_secret · ptrace process_vm_readv process_vm_writev ·
-# mount unshare setns · bpf perf_event_open userfaultfd io_uring_setup · add_key request_key keyctl · mq_open
+# mount unshare setns · bpf perf_event_open userfaultfd io_uring_setup · add_key request_key keyctl · mq_open vmsplice
 _SYSTEMS = {
     "x86_64": _System(
         0xC000003E, 56, (57, 58, 53),
-        (41, 29, 64, 68, 319, 447, 101, 310, 311, 165, 272, 308, 321, 298, 323, 425, 248, 249, 250, 240),
-        222, 72, 302, 54,
+        (41, 29, 64, 68, 319, 447, 101, 310, 311, 165, 272, 308, 321, 298, 323, 425, 248, 249, 250, 240, 278),
+        9, 222, 72, 302, 54,
     ),
     "aarch64": _System(
         0xC00000B7, 220, (199,),
-        (198, 194, 190, 186, 279, 447, 117, 270, 271, 40, 97, 268, 280, 241, 282, 425, 217, 218, 219, 180),
-        107, 25, 261, 208,
+        (198, 194, 190, 186, 279, 447, 117, 270, 271, 40, 97, 268, 280, 241, 282, 425, 217, 218, 219, 180, 75),
+        222, 107, 25, 261, 208,
     ),
 }  # fmt: skip
-_CLONE3, _NAMESPACES, _F_SETSIG, _SO_SNDBUF = 435, 0x7E020000, 10, 7  # CLONE_NEW…
+_CLONE3, _NAMESPACES, _F_SETSIG, _SO_SNDBUF, _MAP_SHARED = 435, 0x7E020000, 10, 7, 1  # CLONE_NEW…
 
 
 def _filter(forks: bool = False) -> bytes:
     """The seccomp program: denied calls fail with EPERM, calls of another architecture kill, all others pass.
+
+    Memory is not mapped as shared: a page that is left of such a mapping keeps all of it, which counts as no process's.
 
     With `forks`, new processes and threads pass unless they ask for namespaces. clone3, whose flags no filter sees, does not
     exist then, and C libraries take clone. Nor do timers and files that send any signal exist, such as one that wakes a process
@@ -348,18 +351,20 @@ def _filter(forks: bool = False) -> bytes:
     )  # ALLOW, ERRNO|EPERM, ERRNO|ENOSYS, KILL_PROCESS
     denied = system.others if forks else system.denied
     rules = []
+    # an argument, whose lower half is at 16, 24, ...; how many instructions are left out if the test holds, and if not
+    arguments = [(system.mmap, 40, any_of, 0, 1, _MAP_SHARED)]
     if forks:
         for number in (_CLONE3, system.timer_create):
             rules += [(equal, 0, 1, number), (give, 0, 0, absent)]
-        # an argument, whose lower half is at 16, 24, ...; how many instructions are left out if the test holds, and if not
-        for number, place, test, holds, fails, value in (
+        arguments += [
             (system.clone, 16, any_of, 0, 1, _NAMESPACES),
             (system.fcntl, 24, equal, 0, 1, _F_SETSIG),
             (system.prlimit, 16, equal, 1, 0, 0),  # of this process
             (system.setsockopt, 32, equal, 0, 1, _SO_SNDBUF),
-        ):
-            rules += [(equal, 0, 4, number), (load, 0, 0, place), (test, holds, fails, value)]
-            rules += [(give, 0, 0, refuse), (give, 0, 0, allow)]
+        ]
+    for number, place, test, holds, fails, value in arguments:
+        rules += [(equal, 0, 4, number), (load, 0, 0, place), (test, holds, fails, value)]
+        rules += [(give, 0, 0, refuse), (give, 0, 0, allow)]
     count = len(denied) + len(rules)
     program = [
         (load, 0, 0, 4),  # the architecture

@@ -1,7 +1,7 @@
 """Readers of rollout formats, one module each: `matches` tells whether a file has the format, `convert` reads a record."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from gzip import GzipFile
 from importlib import import_module
@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 from wm_plugin.data import files, host_dumps
+from wm_plugin.data.errors import RowError
 from wm_plugin.data.readers import word2world
 from wm_plugin.data.readers.base import Complete, Outcome, Reject, convert_rows
 from wm_plugin.data.schema import Trajectory
@@ -104,10 +105,22 @@ def read_part(part: Part, *, complete: Complete | None = None) -> Iterator[Outco
         records, convert = files.lines(part.file, part.start, part.end, part.row), reader.convert
     else:
         records, convert = files.records(part.file, head), reader.convert
+    if part.end is None:
+        records = _some(records)
     completions = [] if complete is None else [complete]
     if _name(reader) in host_dumps.FORMATS:
         completions.append(host_dumps.beside(part.file).complete)
     return convert_rows(records, convert, _name(reader), part.file, completions)
+
+
+def _some(records: Iterable[files.Record]) -> Iterator[files.Record]:
+    """Yield the records of a file; of one that has none, such as `{}`, a record that says so."""
+    empty = True
+    for record in records:
+        empty = False
+        yield record
+    if empty:
+        yield files.Record(0, error=RowError("the file holds no rows", "empty"))
 
 
 def detect(path: Path, head: files.Head) -> ModuleType:

@@ -92,7 +92,8 @@ class Shell:
         self._end = weakref.finalize(self, close_sandbox, self._pipes, os.getpid())
         self._root = f"/proc/{self._pipes.sandbox.inner}/root"
         self._messages = b""
-        self._control, self._either = select.poll(), select.poll()
+        self._control, self._either, self._space = select.poll(), select.poll(), select.poll()
+        self._space.register(self._pipes.input, select.POLLOUT)
         self._control.register(self._pipes.control, select.POLLIN)
         for number in (self._pipes.output, self._pipes.control):
             self._either.register(number, select.POLLIN)
@@ -204,13 +205,9 @@ class Shell:
             f"{before}\\builtin eval {_quoted(command)} </dev/null >/proc/1/fd/{pipes.inner_output} 2>&1; "
             f"""\\builtin printf '{word} %s %s\\0' "$?" "$PWD" >/proc/1/fd/{pipes.inner_control} 2>/dev/null\n"""
         )
-        try:
-            os.write(pipes.input, line.encode(errors="replace"))
-        except OSError as error:
-            raise LostError(str(error)) from None
-        self._processes.send(signal.SIGCONT)
         now = time.monotonic()
         self._failure, deadline, look, entries, outputs = "time", now + seconds, now + _POLL, -1, False
+        self._give(line.encode(errors="replace"), deadline)
         while now < deadline:
             if self._listen(min(deadline - now, _POLL), outputs) and (found := self._take(word) or self._take("ended")):
                 return found
@@ -225,6 +222,19 @@ class Shell:
                 now = time.monotonic()
                 look = now + _POLL
         return None
+
+    def _give(self, line: bytes, deadline: float) -> None:
+        """Let the shell go on and read a line, or as much as it reads in time: a command can fill its pipe, or make it small."""
+        while True:
+            try:
+                line = line[os.write(self._pipes.input, line) :]
+            except BlockingIOError:
+                pass
+            except OSError as error:
+                raise LostError(str(error)) from None
+            self._processes.send(signal.SIGCONT)
+            if not line or not self._space.poll(max(0.0, deadline - time.monotonic()) * 1000):
+                return
 
     def _interrupt(self, at_once: bool) -> tuple[str, int, str]:
         """Stop all that runs, and return the answer of the shell, which goes on, or of its end.

@@ -43,8 +43,8 @@ while :; do
   set +m
   while wait $shell; code=$?; kill -0 $shell; do :; done
   kill -KILL -1
-  read -r -t 0.01 -N 1000000 unread <&INPUT
-  [ $? != 1 ] || exit  # the end of a host that was killed before bubblewrap could know
+  while read -r -t 0.01 -N 512 unread <&INPUT; end=$?; [ $end = 0 ]; do :; done
+  [ $end != 1 ] || exit  # the end of a host that was killed before bubblewrap could know
   printf '\0ended %s \0' $code >&CONTROL
 done 2>/dev/null
 """
@@ -149,7 +149,7 @@ def open_sandbox(limits: Limits) -> Pipes:
     finally:
         for number in inner:
             os.close(number)
-    for number in (output, control):
+    for number in (given, output, control):
         os.set_blocking(number, False)
     return Pipes(started, Processes(started.inner), given, output, control, inner_output, inner_control)
 

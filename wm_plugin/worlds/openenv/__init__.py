@@ -15,7 +15,7 @@ from typing import Any
 
 from wm_plugin.errors import UserError, shown
 from wm_plugin.hosting.world import turn_limit
-from wm_plugin.untrusted import encodable, finite
+from wm_plugin.untrusted import checked, encodable, finite
 from wm_plugin.worlds.kit.counted import CountedEnvironment
 from wm_plugin.worlds.kit.rows import row_number, rows_of, world_seed
 from wm_plugin.worlds.openenv.package import serve
@@ -69,7 +69,7 @@ class OpenEnvEnvironment(CountedEnvironment):
     def _call(self, tool: str, arguments: dict[str, Any]) -> str:
         self._take_turn()
         try:
-            given = finite(encodable({name: value for name, value in arguments.items() if value is not None}))
+            given = checked(encodable({name: value for name, value in arguments.items() if value is not None}))
             written = json.dumps(given, sort_keys=True)
         except (TypeError, ValueError, RecursionError):
             return self._refuse("the arguments are no JSON")

@@ -28,6 +28,7 @@ PATIENCE = 10.0  # seconds in which a server that is gone or full may take a ses
 LARGEST = 16  # megabytes of an answer
 LARGEST_SCHEMA = 1 << 20  # bytes
 _LEVELS = 64  # of an observation
+_LARGEST_REWARD = 1e15  # hosts square rewards in float32, and what overflows spoils the whole batch
 # Errors after which a session goes on: the action does not fit its schema, or the environment raised.
 _GOES_ON = ("(code: VALIDATION_ERROR)", "(code: EXECUTION_ERROR)")
 _SAID = "Server error: "  # how OpenEnv's client begins what a server said
@@ -85,7 +86,7 @@ class Server:
         return client_class()(
             base_url=self.url,
             connect_timeout_s=min(self.timeout, PATIENCE),
-            message_timeout_s=self.timeout,
+            message_timeout_s=None,  # `_answer` has it for the whole
             max_message_size_mb=LARGEST,
             mode="simulation",
             headers=self.headers or None,
@@ -230,7 +231,7 @@ def _step_of(payload: Any) -> Step:
         raise LostError(f"its answer is {shown(payload)}, which has no observation")
     observation, given, done = payload["observation"], payload.get("reward"), payload.get("done", False)
     reward = float(given) if isinstance(given, bool) else number(given)
-    if reward is None and given is not None:
+    if given is not None and (reward is None or abs(reward) > _LARGEST_REWARD):
         raise LostError(f"its reward is {shown(given)}")
     if not isinstance(done, bool):
         raise LostError(f"its `done` is {shown(done)}")

@@ -78,7 +78,7 @@ def _equal(text: str, wanted: str) -> bool:
         return False
     try:
         return bool(ast.literal_eval(text) == ast.literal_eval(wanted))
-    except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
+    except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError, OverflowError):
         return False
 
 

@@ -299,3 +299,9 @@ def test_json_has_null_for_a_number_that_is_not_finite(capsys, verb):
     verb(lambda _: result)
     assert main.main(["demo", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"a": None, "b": [None, 1.5, [None]], "c": {"d": None}}
+
+
+def test_help_keeps_what_stands_in_angle_brackets(capsys):
+    """The help is Markdown, in which a bare `<think>` is markup and vanishes."""
+    assert main.main(["lab", "reflect", "--help"]) == 0
+    assert "<think>...</think>" in capsys.readouterr().out

@@ -69,7 +69,7 @@ def test_what_is_no_question_is_an_error_of_the_request(server, body):
 
 def test_it_runs_beside_a_command_and_ends_with_its_code():
     command = [sys.executable, "-m", "wm_plugin.lab.tiny", "judge", "--port", "0"]
-    command += [sys.executable, "-c", "raise SystemExit(7)"]
+    command += ["--", sys.executable, "-c", "raise SystemExit(7)"]
     assert subprocess.run(command, check=False).returncode == 7
     done = subprocess.run(command[:6], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (2, "wm_plugin.lab.tiny: name a command to run beside the server\n")

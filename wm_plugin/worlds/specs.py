@@ -35,7 +35,8 @@ class Needs:
         """Return what is not installed, each with how to get it."""
         how = install(self.extra) if self.extra else "no extra brings it: docs/worlds.md says how to get it"
         modules = " and ".join(name for name in self.modules if not _exists(name))
-        return ([f"{modules} ({how})"] if modules else []) + [f"the program {name}" for name in self.programs if shutil.which(name) is None]
+        programs = [f"the program {name}" for name in self.programs if shutil.which(name) is None]
+        return [f"{modules} ({how})", *programs] if modules else programs
 
 
 def _exists(module: str) -> bool:

@@ -30,10 +30,13 @@ SLOW = ENGINES | {"sokoban"}  # whose levels take seconds to make
 WITHOUT_ENGINE = {"alfworld", "scienceworld", "swe", "textworld"}  # rows of these need no package
 
 
-def worlds(slow: set[str] = ENGINES) -> Any:
-    return pytest.mark.parametrize(
-        "name", [pytest.param(name, marks=[pytest.mark.slow] if name in slow else []) for name in SPECS]
-    )
+def worlds(slow: set[str] = ENGINES, nightly: set[str] | None = None) -> Any:
+    def marks(name: str) -> list[Any]:
+        if name in (nightly or ()):
+            return [pytest.mark.nightly]
+        return [pytest.mark.slow] if name in slow else []
+
+    return pytest.mark.parametrize("name", [pytest.param(name, marks=marks(name)) for name in SPECS])
 
 
 def marked(name: str, *values: Any) -> Any:
@@ -233,7 +236,7 @@ SHAPES = [
 ]  # fmt: skip
 
 
-@worlds()
+@worlds(nightly={"swe", "terminal"})  # bash runs each text
 def test_calls_take_linear_time(name: str) -> None:
     """Twice the text takes no more than about twice the time, whatever it is made of; many worlds refuse long texts at once."""
     _, environment, rows = prepared(name)

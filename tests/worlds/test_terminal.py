@@ -34,8 +34,12 @@ def outcome(environment, task, seed, commands):
 
 @pytest.mark.parametrize(
     ("names", "seeds"),
-    [(list(FAMILIES.values()), [4]), pytest.param(list(kinds()), range(10, 16), marks=pytest.mark.slow)],
-    ids=["one-of-each-family", "all"],
+    [
+        (list(FAMILIES.values()), [4]),
+        pytest.param(list(kinds()), [10], marks=pytest.mark.slow),
+        pytest.param(list(kinds()), range(11, 16), marks=pytest.mark.nightly),
+    ],
+    ids=["one-of-each-family", "all", "all-again"],
 )
 def test_a_reference_passes_and_nothing_done_or_a_wrong_one_fails(names, seeds):
     environment = TerminalEnvironment()

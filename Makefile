@@ -43,7 +43,7 @@ demo-verl: $(VERL)/.done
 	  recipes/verl/run.sh echo_grpo_tiny 'trainer.logger=[file]' trainer.total_training_steps=6
 	cd tests && ../$(VERL)/bin/python -m support.show_on_verl ../demo/verl.jsonl
 
-## what follows from the options (docs/reference.md, verl's Hydra groups) and from the dependencies (docs/licences.md)
+## what follows from the options (docs/reference.md, verl's Hydra groups), from the recipes (their README.md) and from the dependencies (docs/licences.md)
 generate: $(TRL)/.done $(VERL)/.done
 	$(VERL)/bin/python docs/generate.py
 	$(VERL)/bin/python docs/licences.py $(TRL)/lib/python3*/site-packages $(VERL)/lib/python3*/site-packages

@@ -1,4 +1,6 @@
-"""Write docs/reference.md and verl's Hydra groups, which follow from the options, and docs/compatibility.md: make generate."""
+"""Write what follows from the options (docs/reference.md, verl's Hydra groups), docs/compatibility.md and recipes/README.md:
+make generate.
+"""
 
 import inspect
 import json
@@ -7,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic_core import PydanticUndefined
+from wm_plugin.recipes import page
 
 from wm_plugin.client.server import ServerOptions
 from wm_plugin.hosting import tried
@@ -128,6 +131,7 @@ def generated() -> dict[Path, str]:
     return {
         ROOT / "docs" / "compatibility.md": tried.page(),
         ROOT / "docs" / "reference.md": reference(),
+        ROOT / "recipes" / "README.md": page(),
         ROOT / "recipes" / "verl" / "wm" / "echo.yaml": echo_group(),
         ROOT / "recipes" / "verl" / "wm" / "sft.yaml": sft_group(),
     }

@@ -35,10 +35,6 @@ def steps(calls):
     return [call[3:] for call in calls if call[:3] == ["python", "-m", "wm_plugin"]]
 
 
-def test_the_page_is_what_the_files_say():
-    assert (RECIPES / "README.md").read_text() == page()
-
-
 def test_every_recipe_has_one_line_that_names_what_there_is():
     found = read()
     names = [(one.host, one.name) for one in found]

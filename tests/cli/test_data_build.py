@@ -39,7 +39,8 @@ def test_too_long_dialogues_may_be_truncated(wm, grid, tokenizer, tmp_path, host
     longer = [len(row["input_ids"]) - limit for row in every if len(row["input_ids"]) > limit]
     assert (result["rows"], result["truncated"], result["tokens_cut"]) == (12, len(longer), sum(longer))
     assert result["counted_tokens"] == sum(sum(row[mask]) for row in made)
-    assert "no sample is left" in wm.error(*arguments, "--max-tokens", 5, "--too-long", "truncate")
+    error = wm.error(*arguments, "--max-tokens", 5, "--too-long", "truncate")
+    assert "no sample is left to write (left out: too long: 12)" in error
 
 
 def test_texts_of_ones_own_follow_the_trajectories(wm, grid, tokenizer, tmp_path):

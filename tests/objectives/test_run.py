@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from wm_plugin import EchoConfig
-from wm_plugin.objectives import OBJECTIVES, Objective, Objectives, RunObjective, column, echo_loss
+from wm_plugin.errors import UserError
+from wm_plugin.objectives import Objective, Objectives, RunObjective, column, echo_loss
 from wm_plugin.objectives.empty_batches import Tally
 from wm_plugin.objectives.run import TOOL_IDS, TRAJECTORIES, WEIGHTS
 from wm_plugin.tokens.spans import Origin, Span
@@ -94,5 +95,15 @@ def test_what_a_run_asks_of_all_objectives():
     )
     sent = Objectives({"one": EchoConfig(0.5, select=lambda *_: True)}).transportable()
     assert pickle.loads(pickle.dumps(sent)) == {"one": EchoConfig(0.5)}
-    assert list(OBJECTIVES) == ["echo"]
-    assert OBJECTIVES.get("echo") is EchoConfig
+
+
+def test_a_file_names_the_class_of_an_objective():
+    read = Objectives.read({"cubed": {"objective": f"{__name__}:Cubed", "coeff": 0.1}, "plain": {"coeff": 0.2}})
+    assert read == {"cubed": Cubed(0.1), "plain": EchoConfig(0.2)}
+    assert Objectives.read({"plain": {"objective": "echo", "coeff": 0.2}}) == {"plain": EchoConfig(0.2)}
+    with pytest.raises(
+        UserError, match=r"world_model\.one\.objective is 'json:loads', which is no objective; write echo"
+    ):
+        Objectives.read({"one": {"objective": "json:loads"}})
+    with pytest.raises(UserError, match="there is no 'eco'; did you mean 'echo'"):
+        Objectives.read({"one": {"objective": "eco"}})

@@ -218,6 +218,12 @@ def test_turn_information_in_files_and_flags(tmp_path, line, flags, echo):
         ("episode_reward: {rescale: true}", [], "episode_reward is for episodes in an environment"),
         ("environment: grid\nepisode_reward: {rescal: 1}", [], "episode_reward has no field 'rescal'; did you mean"),
         ("environment: grid", ["--episode_reward", "{rescale"], "episode_reward is not JSON"),
+        (
+            "environment: grid",
+            ["--episode_reward", "{rescal: 1}"],
+            "episode_reward has no field 'rescal'; did you mean",
+        ),
+        ("environment: grid", ["--episode_reward={rescal: 1}"], "episode_reward has no field 'rescal'; did you mean"),
         ("environment: {a: 3}", [], "environment is {'a': 3}; write a name (wm env list), package.module:Class"),
         ("max_steps:\n- 2", [], "max_steps is [2]; write a number"),
         ("max_steps: 2001-01-01", [], "max_steps is datetime.date(2001, 1, 1); write a number"),

@@ -194,8 +194,8 @@ def test_fewer_rows_where_there_are_not_so_many() -> None:
 
 
 def test_what_is_missing_is_said_with_the_way_to_get_it() -> None:
-    assert Needs("maze", ("json", "no_such_module"), ("no-such-program",)).missing() == [
-        f"no_such_module ({install('maze')})",
+    assert Needs("maze", ("json", "no_such_module", "nor_this"), ("no-such-program",)).missing() == [
+        f"no_such_module and nor_this ({install('maze')})",
         "the program no-such-program",
     ]
     assert Needs(None, ("json.no_such",)).missing() == [

@@ -141,19 +141,11 @@ def _run(argv: list[str]) -> int:
 
 def parse(argv: Sequence[str]) -> tuple[Callable[..., Any], inspect.BoundArguments]:
     """The verb's function, and the arguments that the words of a command line are for it."""
-    _check_moved(argv)
     try:
         verb, bound, _ = make_app(argv).parse_args(list(argv), exit_on_error=False, print_error=False)
     except CycloptsError as error:
         raise _in_one_line(error, argv) from None
     return verb, bound
-
-
-def _check_moved(argv: Sequence[str]) -> None:
-    """Raise a UserError for the name that a verb had before it went to `lab`."""
-    words = argv[:1] if argv[:1] in (["simulate"], ["pipeline"]) else argv[:2]
-    if words and words[-1] in VERBS["lab"] and (len(words) == 1 or words[0] in ("data", "eval")):
-        raise UserError(f"wm {' '.join(words)} is wm lab {words[-1]} now")
 
 
 def _in_one_line(error: CycloptsError, argv: Sequence[str]) -> UserError:
@@ -167,8 +159,9 @@ def _in_one_line(error: CycloptsError, argv: Sequence[str]) -> UserError:
         word = (error.unused_tokens or ["?"])[0]
         if word.startswith("-"):
             return UserError(f"there is no flag {word!r}; see {f'wm {chain}'.rstrip()} --help")
+        of_lab = [f"lab {word}"] if word in VERBS["lab"] else []
         name, known = f"{chain} {word}".strip(), [f"{chain} {step}".strip() for step in VERBS.get(chain) or VERBS]
-        return UserError(f"there is no verb {name!r}{nearest(name, known)}")
+        return UserError(f"there is no verb {name!r}{nearest(name, of_lab or known)}")
     if isinstance(error, UnusedCliTokensError):
         text = f"there is no place for {(error.unused_tokens or ['?'])[0]!r}"
     elif isinstance(error, UnknownOptionError):

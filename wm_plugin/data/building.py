@@ -123,7 +123,7 @@ def build(
             else:
                 yield rl_row(sample, host, index=index, split=split, data_source=f"wm_{kind.name}")
 
-    report.rows = write_rows(rows(), out)
+    report.rows = write_rows(rows(), out, report.exclusions.reasons)
     return report
 
 

@@ -99,8 +99,10 @@ def check_rows_out(out: Path, host: str, form: str) -> None:
         raise UserError(f"{out}: verl's SFT reads parquet only; write a name that ends in .parquet")
 
 
-def write_rows(rows: Iterable[Row], out: Path) -> int:
+def write_rows(rows: Iterable[Row], out: Path, left_out: Mapping[str, int] | None = None) -> int:
     """Write rows to a .jsonl or .parquet file, completely or not at all. Returns their number.
+
+    `left_out` has the samples that became no rows, by reason, for the error that there are no rows.
 
     Parquet gives every object of a column the keys of all others, with null where it has none. Hosts ignore nulls in messages;
     anywhere else they would be read as data.
@@ -113,7 +115,8 @@ def write_rows(rows: Iterable[Row], out: Path) -> int:
                 f"{out}: a row holds half a surrogate pair, which no tokenizer takes; leave it out"
             ) from None
         if not count:
-            raise UserError(f"{out}: no sample is left to write")
+            why = ", ".join(f"{reason}: {number}" for reason, number in (left_out or {}).items())
+            raise UserError(f"{out}: no sample is left to write{why and f' (left out: {why})'}")
     return count
 
 

@@ -112,8 +112,9 @@ class RunConfig(Options):
     )
 
     world_model: Annotated[Any, BeforeValidator(_objectives)] = option(
-        "Several objectives in one run, by names of their own, each with the fields of EchoConfig: {tools: {coeff: 0.05, roles: "
-        "[tool]}, users: {coeff: 0.01, roles: [user]}}. Their figures are echo/<name>/...",
+        "Several objectives in one run, by names of their own, each with the fields of EchoConfig, or of the class that its "
+        "`objective` names: {tools: {coeff: 0.05, roles: [tool]}, users: {coeff: 0.01, roles: [user]}}. Their figures are "
+        "echo/<name>/...",
         default=None,
     )
 

@@ -2,7 +2,6 @@ r"""How much of the world a turn shows: seven categories by the words of action 
 
     OL  = |A ∩ O| / |A|     how much of the action the observation repeats
     Nov = |O \\ A| / |O|     how much of the observation is new
-    Jac = |A ∩ O| / |A ∪ O|
     R   = characters of the observation / characters of the action
 
 A and O are sets of lowercased words. A world model learns little from a turn that repeats its input, but needs it as context: the
@@ -39,18 +38,16 @@ _WORD = re.compile(r"\w+")
 class Statistics(NamedTuple):
     overlap: float
     novelty: float
-    jaccard: float
     ratio: float
 
 
 def statistics(action: str, observation: str) -> Statistics:
-    """Return the four statistics of a pair of texts; 0 for a share of nothing."""
+    """Return the statistics of a pair of texts; 0 for a share of nothing."""
     acted, observed = (set(_WORD.findall(text.lower())) for text in (action, observation))
     both = len(acted & observed)
     return Statistics(
         overlap=both / len(acted) if acted else 0.0,
         novelty=(len(observed) - both) / len(observed) if observed else 0.0,
-        jaccard=both / len(acted | observed) if acted or observed else 0.0,
         ratio=len(observation) / len(action) if action else 0.0,
     )
 
@@ -61,7 +58,7 @@ def category(action: str, observation: str, *, short: int = SHORT) -> str:
     Reasoning in the action's text (`<think>...</think>`) does not count.
     """
     action = _without_reasoning(action)
-    overlap, novelty, _, ratio = statistics(action, observation)
+    overlap, novelty, ratio = statistics(action, observation)
     if not _WORD.search(action) or not _WORD.search(observation):
         return "other"
     if overlap >= 0.7 and novelty < 0.3:

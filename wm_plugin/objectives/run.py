@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from wm_plugin.errors import UserError, shown
+from wm_plugin.objectives import OBJECTIVES
 from wm_plugin.objectives.base import Objective
-from wm_plugin.objectives.echo import EchoConfig
 from wm_plugin.objectives.empty_batches import EmptyBatchMonitor, Tally
 from wm_plugin.objectives.guard import Guard, GuardConfig
 from wm_plugin.objectives.metrics import Meter, token_sums
@@ -19,6 +19,27 @@ from wm_plugin.tokens.spans import Origin, Span, token_weights
 WEIGHTS, TOOL_IDS, TRAJECTORIES = "wm_weights", "wm_tool_ids", "wm_trajectories"
 Weighed = list[tuple[Span, float]]  # a completion's spans, each with the weight of its tokens
 TALLIES = 64  # of the last generation batches: more than an accumulation window has
+
+
+def read_objective(fields: Mapping[Any, Any], where: str) -> Objective:
+    """Return the objective of which a file has the fields; `objective` names its class, which is else EchoConfig.
+
+    Raises:
+        UserError: there is no such class, or a value does not fit.
+    """
+    return objective_class(fields.get("objective", "echo"), where).read(
+        {name: value for name, value in fields.items() if name != "objective"}, where
+    )
+
+
+def objective_class(path: Any, where: str) -> type[Objective]:
+    """Return the class of objectives that a file names, by its name in `OBJECTIVES` or as package.module:Class."""
+    kind = OBJECTIVES.get(str(path))
+    if isinstance(kind, type) and issubclass(kind, Objective) and kind.has_loss():
+        return kind
+    raise UserError(
+        f"{where}.objective is {shown(path)}, which is no objective; write {' or '.join(OBJECTIVES)}, or a class of your own"
+    )
 
 
 def column(base: str, name: str) -> str:
@@ -31,7 +52,7 @@ class Objectives(dict[str, Objective]):
 
     @classmethod
     def read(cls, given: Any, where: str = "world_model") -> "Objectives":
-        """Return a run's objectives from one, or from {name: one, or the fields of an EchoConfig}.
+        """Return a run's objectives from one, Return a run's objectives from one, or from {name: one, or the fields of one}.
 
         One with `normalization: per_role` becomes one a role, named after it.
 
@@ -52,7 +73,7 @@ class Objectives(dict[str, Objective]):
         for name, one in given.items() if isinstance(given, Mapping) else [("", given)]:
             if name and not (isinstance(name, str) and name.isidentifier()):
                 raise UserError(f"{where} has the name {shown(name)}; write a word, e.g. tools")
-            own = one if isinstance(one, Objective) else EchoConfig.read(one, f"{where}.{name}")
+            own = one if isinstance(one, Objective) else read_objective(one, f"{where}.{name}")
             if own.normalization != "per_role":
                 objectives[name] = own
                 continue

@@ -5,6 +5,7 @@ flag overrides the file.
 """
 
 import argparse
+import contextlib
 import dataclasses
 import inspect
 import itertools
@@ -19,6 +20,7 @@ from pickle import UnpicklingError
 from textwrap import shorten
 from typing import Any
 
+import yaml
 from datasets import Dataset, load_dataset
 from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
 from huggingface_hub.errors import EntryNotFoundError
@@ -62,7 +64,7 @@ class AsyncModelConfig(ModelConfig):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Train. Returns 0, or 2 for bad input with one line on stderr; other errors are raised."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    arguments = [_as_json(word) for word in (sys.argv[1:] if argv is None else argv)]
     as_json = "--json" in arguments
     if as_json:
         arguments.remove("--json")
@@ -90,6 +92,19 @@ def main(argv: Sequence[str] | None = None) -> int:
             json.dumps({"output_dir": trainer.args.output_dir, "steps": trainer.state.global_step, "last": rows[-1:]})
         )
     return code
+
+
+def _as_json(word: str) -> str:
+    """Return a flag's mapping or list as JSON, if it is written as in a file; TRL's parser takes JSON alone."""
+    flag, sign, value = word.partition("=") if word.startswith("--") else ("", "", word)
+    if not value.startswith(("{", "[")):
+        return word
+    try:
+        loads(value)
+    except ValueError:
+        with contextlib.suppress(yaml.YAMLError, TypeError):  # what is neither is refused in the words of its field
+            return f"{flag}{sign}{json.dumps(yaml.safe_load(value))}"
+    return word
 
 
 def _checkpoint(resume: str | bool | None, folder: str) -> str | bool | None:

@@ -8,8 +8,8 @@ from pydantic import model_validator
 
 from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.hosting.config import WRAPPERS, RunConfig
-from wm_plugin.objectives import OBJECTIVES, Objective
 from wm_plugin.objectives.echo import PRESET_FIELDS
+from wm_plugin.objectives.run import objective_class
 from wm_plugin.options import Number, Whole, option
 from wm_plugin.verl.names import SEARCH_PATH
 
@@ -88,12 +88,7 @@ def read_config(config: Any, coeff: float = COEFF) -> WorldModelConfig:
     if not isinstance(values, Mapping):
         raise UserError(f"wm is {shown(values)}; write fields, e.g. wm.coeff=0.05")
     values = with_coeff(values, coeff)
-    path = values.pop("objective", "echo")
-    kind = OBJECTIVES.get(str(path))
-    if not (isinstance(kind, type) and issubclass(kind, Objective) and kind.has_loss()):
-        raise UserError(
-            f"wm.objective is {shown(path)}, which is no objective; write {' or '.join(OBJECTIVES)}, or a class of your own"
-        )
+    kind = objective_class(values.pop("objective", "echo"), "wm")
     objective: dict[Any, Any] = {}
     run: dict[Any, Any] = {}
     for key, value in values.items():

@@ -34,8 +34,9 @@ class Needs:
     def missing(self) -> list[str]:
         """Return what is not installed, each with how to get it."""
         how = install(self.extra) if self.extra else "no extra brings it: docs/worlds.md says how to get it"
-        modules = [f"{name} ({how})" for name in self.modules if not _exists(name)]
-        return modules + [f"the program {name}" for name in self.programs if shutil.which(name) is None]
+        modules = " and ".join(name for name in self.modules if not _exists(name))
+        programs = [f"the program {name}" for name in self.programs if shutil.which(name) is None]
+        return [f"{modules} ({how})", *programs] if modules else programs
 
 
 def _exists(module: str) -> bool:

@@ -1,6 +1,5 @@
 """The server of the tiny recipes: it judges by words, compares, guesses, and lives as long as a command."""
 
-import runpy
 import subprocess
 import sys
 import urllib.error
@@ -69,16 +68,10 @@ def test_what_is_no_question_is_an_error_of_the_request(server, body):
 
 def test_it_runs_beside_a_command_and_ends_with_its_code():
     command = [sys.executable, "-m", "wm_plugin.lab.tiny", "judge", "--port", "0"]
-    command += [sys.executable, "-c", "raise SystemExit(7)"]
+    command += ["--", sys.executable, "-c", "raise SystemExit(7)"]
     assert subprocess.run(command, check=False).returncode == 7
     done = subprocess.run(command[:6], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (2, "wm_plugin.lab.tiny: name a command to run beside the server\n")
-
-
-def test_its_file_is_no_program(capsys):
-    with pytest.raises(SystemExit) as stop:
-        runpy.run_path(judge.__file__, run_name="__main__")
-    assert (stop.value.code, capsys.readouterr().err) == (2, "write python -m wm_plugin.lab.tiny judge COMMAND\n")
 
 
 def test_a_taken_port_is_one_line(server):

@@ -17,7 +17,7 @@ def show(result: dict[str, Any]) -> None:
         print(f"{'':<{width}}tools: {tools}; levels: {levels}{splits}{needs}")
         if row["missing"]:
             print(f"{'':<{width}}missing: {' and '.join(row['missing'])}")
-    print("A tool with ! does what nothing takes back.")
+    print("A call of a tool with ! cannot be undone.")
 
 
 @prints(show)

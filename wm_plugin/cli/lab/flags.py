@@ -52,7 +52,8 @@ class SampleFlags(Options):
         from wm_plugin.data.tokenize import Tokeniser
 
         tokeniser = Tokeniser(load_tokenizer(self.tokenizer, field="--tokenizer")) if self.tokenizer else None
-        return write_rows(last_message_rows(samples, self.host, tokeniser, self.max_tokens, left_out), out)
+        rows = last_message_rows(samples, self.host, tokeniser, self.max_tokens, left_out)
+        return write_rows(rows, out, left_out)
 
 
 @Parameter(name="*", group=Group("Proposals", sort_key=2))

@@ -38,7 +38,7 @@ def reflect(
     Args:
         source: An expert's trajectories, as wm env rollout writes them.
         out: X.jsonl or X.parquet; verl's rows need --tokenizer.
-        inline: Put the thought before the content as <think>...</think>: templates of models without a thinking mode leave
+        inline: Put the thought before the content as `<think>...</think>`: templates of models without a thinking mode leave
             reasoning out.
     """
     writer.check()

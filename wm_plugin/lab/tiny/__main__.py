@@ -22,6 +22,8 @@ def main(arguments: list[str] | None = None) -> int:
     if words[:1] not in (["-h"], ["--help"]) and (not words or words[0].startswith("-")):
         words = ["policy", *words]
     options = _parser().parse_args(words)
+    if getattr(options, "command", [])[:1] == ["--"]:
+        del options.command[0]
     done: int | None = options.run(options)
     return done or 0
 

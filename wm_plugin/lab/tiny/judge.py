@@ -8,7 +8,6 @@ reasoner writes a thought, and predicts a text that the session has shown. So a 
 
 import json
 import random
-import sys
 from typing import Any
 
 from wm_plugin.rewards.rubric import DIMENSIONS
@@ -45,8 +44,3 @@ def _guess(messages: list[dict[str, Any]], rng: random.Random) -> str:
     tag = "predicted_observation"
     thought = f"The session has shown {len(said)} observations. I expect one like them."
     return f"<think>\n{thought}\n</think>\n\n<{tag}>\n{rng.choice(known[-3:])}\n</{tag}>"
-
-
-if __name__ == "__main__":
-    print("write python -m wm_plugin.lab.tiny judge COMMAND", file=sys.stderr)
-    sys.exit(2)

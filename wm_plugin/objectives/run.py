@@ -52,7 +52,7 @@ class Objectives(dict[str, Objective]):
 
     @classmethod
     def read(cls, given: Any, where: str = "world_model") -> "Objectives":
-        """Return a run's objectives from one, Return a run's objectives from one, or from {name: one, or the fields of one}.
+        """Return a run's objectives from one, or from {name: one, or the fields of one}.
 
         One with `normalization: per_role` becomes one a role, named after it.
 

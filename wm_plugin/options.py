@@ -31,6 +31,17 @@ def parsed(value: Any) -> Any:
     return loads(value) if value.lstrip().startswith(("{", "[")) else value
 
 
+def mapping(value: Any, name: str) -> dict[str, Any]:
+    """Return the mapping of a file's setting or of a flag's JSON; `name` names it in errors."""
+    try:
+        value = loads(value) if isinstance(value, str) else value
+    except ValueError as error:
+        raise UserError(f"{name} is not JSON ({error}); write '{{\"count\": 100}}'") from None
+    if not isinstance(value, dict):
+        raise UserError(f"{name} is {shown(value)}; write a mapping, such as '{{\"count\": 100}}'")
+    return value
+
+
 def names(value: Any) -> Any:
     """Names as a list, as JSON, or separated by commas."""
     value = parsed(value)

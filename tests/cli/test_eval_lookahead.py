@@ -11,9 +11,8 @@ import time
 import pytest
 
 from support.openai_server import OpenAIServer
-from support.world_models import RealWorld
+from support.world_models import RealWorld, board_after
 from wm_plugin.data.readers import read
-from wm_plugin.worlds.grid import GridEnvironment
 from wm_plugin.worlds.worlds import load
 
 pytest.importorskip("transformers")  # makes the schemas of tools
@@ -27,20 +26,11 @@ ROWS = GRID.rows(6, 0)
 TOKENIZER = make_tokenizer()
 
 
-def after(board, move):
-    """The board after a move, without the limit of turns."""
-    environment = GridEnvironment()
-    if board[-1] == "!":
-        return board
-    environment.reset(board[:-1])
-    return environment.move(move)
-
-
 def wanders(body):
     """A policy that moves anywhere, and knows what follows."""
     if "prompt" in body:
         *_, board, turn = TOKENIZER.decode(body["prompt"]).split(":")
-        return after(board[-20:], turn[0])
+        return board_after(board[-20:], turn[0])
     move = random.Random(body["seed"]).choice("UDLR")
     return f'<tool_call>{{"name": "move", "arguments": {{"direction": "{move}"}}}}</tool_call>'
 

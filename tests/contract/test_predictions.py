@@ -86,9 +86,6 @@ def test_what_a_host_writes_is_foreseen_for_nothing(play):  # noqa: F811
         assert figures(episode) == {"turns": 1, "written": 1, "total": 0, "score": 0, "share": 1}
 
 
-RIGHT_TAGS = "<think>hm</think><prediction>{}</prediction><action>move right</action>"
-
-
 def test_predictions_in_the_protocol_of_tags(play):  # noqa: F811
     first = "#####\n#.AG#\n#####>"
     run = {**MAZE, "protocol": "tags", "prediction_reward": {**SETTINGS, "tag": "next"}}

@@ -59,6 +59,7 @@ def test_each_objective_has_its_own_tokens_count_and_coefficient():
         f"{base}_{name}" for base in (WEIGHTS, TOOL_IDS, TRAJECTORIES) for name in ("tools", "users")
     }
     assert {name: int(count) for name, count in counts.items()} == {"tools": 2, "users": 1}
+    assert objectives.counts(columns, torch.ones(1, 6)).tolist() == [[2, 2, 6], [1, 1, 6]]
     logps = -torch.arange(1.0, 7.0)[None]
     loss, sums = add(objectives, running, torch.tensor(7.0), logps.requires_grad_(), ranks=2)
     assert loss.item() == pytest.approx(7 + 2 * 0.5 * (2 + 3) / 2 + 2 * 0.1 * 5**3)

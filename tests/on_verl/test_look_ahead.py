@@ -12,26 +12,18 @@ from verl.workers.rollout.replica import TokenOutput
 
 from support.agent_loop import config, episode, make_tokenizer
 from support.run_on_verl import run_recipe
+from support.world_models import board_after
 from wm_plugin.lab.agents.lookahead_values import read_sets
 from wm_plugin.lab.tiny.__main__ import main as make_tiny
 from wm_plugin.verl.data import verl_rows, write
 from wm_plugin.verl.look_ahead import AheadServers
 from wm_plugin.verl.names import INFO, TRAINING
-from wm_plugin.worlds.grid import GridEnvironment, dataset_rows, make_boards
+from wm_plugin.worlds.grid import dataset_rows, make_boards
 
 TOKENIZER = make_tokenizer(merges=False)
 BOARD = re.compile(r"[#.AGP\n]{19}[>!]")
 MOVE = re.compile(r'"direction": "([UDLR])"')
 AHEAD = {"continuations": 12, "depth": 6, "marks": {"over": "!", "won": "P"}, "max_observation_tokens": 60}
-
-
-def after(board, move):
-    """The board after a move, without the limit of turns."""
-    environment = GridEnvironment()
-    if board[-1] == "!":
-        return board
-    environment.reset(board[:-1])
-    return environment.move(move)
 
 
 class Wanderer:
@@ -47,7 +39,7 @@ class Wanderer:
         if self.fails and self.fails(result, len(self.asked)):
             raise RuntimeError("the engine is out of room")
         if result:
-            said = after(BOARD.findall(text)[-1], MOVE.findall(text)[-1]) + "\n</tool_response>"
+            said = board_after(BOARD.findall(text)[-1], MOVE.findall(text)[-1]) + "\n</tool_response>"
         elif BOARD.findall(text)[-1][-1] == "!":
             said = "I am there."
         else:

@@ -9,6 +9,16 @@ from wm_plugin.data.render import sides
 from wm_plugin.data.schema import Action, Call
 from wm_plugin.worlds.agents.acting import ModelAgent, ScriptedAgent
 from wm_plugin.worlds.agents.scripted import scripted
+from wm_plugin.worlds.grid import GridEnvironment
+
+
+def board_after(board, move):
+    """The board of the grid after a move, without the limit of turns."""
+    environment = GridEnvironment()
+    if board[-1] == "!":
+        return board
+    environment.reset(board[:-1])
+    return environment.move(move)
 
 
 def action_of(text):

@@ -14,7 +14,6 @@ from wm_plugin.data.schema import Action, Call
 from wm_plugin.errors import UserError
 from wm_plugin.hosting.config import RunConfig
 from wm_plugin.hosting.world import tool_names
-from wm_plugin.lab.agents.synthesize import is_synthetic
 from wm_plugin.worlds import ENVIRONMENTS
 from wm_plugin.worlds.from_file import dataset_rows
 from wm_plugin.worlds.kit.protocol import tool_schema
@@ -121,7 +120,7 @@ def test_a_rollout_from_the_command_line(tmp_path, capsys):
         assert main([*common, "--simulation", str(simulation)]) == 0
     played = list(read(out))
     assert len(played) == 3
-    assert all(is_synthetic(one) for one in played)
+    assert all(one.metadata["synthetic"] for one in played)
     assert {one.context.action_space[0]["function"]["name"] for one in played} == {"close"}
     assert any(one.success for one in played)
     capsys.readouterr()

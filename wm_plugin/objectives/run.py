@@ -130,6 +130,19 @@ class Objectives(dict[str, Objective]):
         """Return these objectives without functions of the user's own, which other processes need not be able to import."""
         return Objectives({name: one.replace(select=None, select_rollout=None) for name, one in self.items()})
 
+    def counts(self, columns: Mapping[str, torch.Tensor], environment: torch.Tensor) -> torch.Tensor:
+        """Return (K, 3) int64: what a batch adds to N of each objective, its selected tokens and its environment tokens.
+
+        Args:
+            columns: the batch's, see `RunObjective.columns`.
+            environment: 1 = an environment token that is no padding, before any selection; on the device of `columns`.
+        """
+        counts = []
+        for name, one in self.items():
+            weights, rows = columns[column(WEIGHTS, name)], int(columns[column(TRAJECTORIES, name)].sum())
+            counts += [one.count(weights, environment, rows), torch.count_nonzero(weights), environment.sum()]
+        return torch.stack([count.to(torch.int64) for count in counts]).view(-1, 3)
+
     def add_terms(
         self,
         loss: torch.Tensor,

@@ -186,14 +186,11 @@ class WorldModelAsyncGRPOTrainer(TermMixin, AsyncGRPOTrainer):
         return {**inputs, "wm_num_tokens": self._wm_num_tokens()}
 
     def _wm_count_window(self) -> torch.Tensor:
-        total = torch.zeros(len(self._wm), 3, dtype=torch.int64)
-        for batch in self._wm_window.batches:
-            environment = int(batch["wm_environment"].sum())
-            for place, (name, objective) in enumerate(self._wm.items()):
-                weights, rows = batch[column(WEIGHTS, name)], int(batch[column(TRAJECTORIES, name)].sum())
-                counted = objective.count(weights, torch.ones(environment), rows)
-                total[place] += torch.tensor([int(counted), int(torch.count_nonzero(weights)), environment])
-        return total.to(self.accelerator.device)
+        counts = []
+        for batch in self._wm_window.batches:  # which has the numbers of environment tokens alone
+            number = batch["wm_environment"].sum()
+            counts.append(self._wm.counts(batch, torch.ones(int(number), dtype=torch.int64, device=number.device)))
+        return torch.stack(counts).sum(dim=0).to(self.accelerator.device)
 
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None

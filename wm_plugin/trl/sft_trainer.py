@@ -189,13 +189,7 @@ class WorldModelSFTTrainer(EvaluatedMixin, SFTTrainer):
     # -- the count and the loss ------------------------------------------------------------------------------------------------
 
     def _wm_count(self, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
-        """Return (K, 3): what a batch adds to N of each objective, its selected tokens and its environment tokens."""
-        environment = inputs[ENVIRONMENT]
-        counts = []
-        for name, objective in self._wm.items():
-            weights, rows = inputs[column(WEIGHTS, name)], int(inputs[column(TRAJECTORIES, name)].sum())
-            counts += [objective.count(weights, environment, rows), torch.count_nonzero(weights), environment.sum()]
-        return torch.stack([count.to(torch.int64) for count in counts]).view(-1, 3).to(self.accelerator.device)
+        return self._wm.counts(inputs, inputs[ENVIRONMENT]).to(self.accelerator.device)
 
     def _wm_count_window(self) -> torch.Tensor:
         return torch.stack([self._wm_count(batch) for batch in self._wm_window.batches]).sum(dim=0)

@@ -32,6 +32,7 @@ import wm_plugin.trl
 from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.hosting import config_file
 from wm_plugin.hosting.config import RunConfig
+from wm_plugin.options import mapping
 from wm_plugin.registry import import_object
 from wm_plugin.runtime.command import say
 from wm_plugin.tokens.tokenizer import is_missing_folder
@@ -360,22 +361,11 @@ def run_config(script: Any, config: Any = None) -> RunConfig:
     return RunConfig.read({name: value for name, value in values.items() if value is not None})
 
 
-def _mapping(value: Any, name: str) -> dict[str, Any]:
-    if isinstance(value, str):
-        try:
-            value = loads(value)
-        except ValueError as error:
-            raise UserError(f"{name} is not JSON ({error}); write '{{\"count\": 100}}'") from None
-    if not isinstance(value, dict):
-        raise UserError(f"{name} is {shown(value)}; write a mapping")
-    return value
-
-
 def _blocks(rewards: Any) -> Any:
     """Return the rewards of a file, or of flags, which are names or JSON."""
     if not isinstance(rewards, list):
         return rewards
-    return [_mapping(one, "rewards") if isinstance(one, str) and one.startswith("{") else one for one in rewards]
+    return [mapping(one, "rewards") if isinstance(one, str) and one.startswith("{") else one for one in rewards]
 
 
 def _rows(script: Any, mixture: Any, split: str) -> Any:
@@ -383,7 +373,7 @@ def _rows(script: Any, mixture: Any, split: str) -> Any:
     path = script.train_rows if split == "train" else script.eval_rows
     if path is not None:
         function: Callable[..., Any] = import_object(path, field=f"{split}_rows")
-        arguments = _mapping(
+        arguments = mapping(
             (script.train_rows_kwargs if split == "train" else script.eval_rows_kwargs) or {}, f"{split}_rows_kwargs"
         )
         if split == "eval" and _are_sets(arguments, function):

@@ -35,7 +35,7 @@ from wm_plugin.hosting.world import resets
 from wm_plugin.objectives.base import Objective
 from wm_plugin.objectives.empty_batches import Tally
 from wm_plugin.objectives.metrics import learn_tools
-from wm_plugin.objectives.run import TRAJECTORIES, WEIGHTS, RunObjective, Weighed, column
+from wm_plugin.objectives.run import RunObjective, Weighed
 from wm_plugin.objectives.weigh import without_variance
 from wm_plugin.rewards.empty import EmptyRewardMonitor
 from wm_plugin.tokens.chat import Chat, make_locator
@@ -451,17 +451,7 @@ class WorldModelMixin(EvaluatedMixin, _Host):
         return mask * (1 - inputs["tool_mask"]) if "tool_mask" in inputs else torch.zeros_like(mask)
 
     def _count(self, inputs: dict[str, Any]) -> torch.Tensor:
-        """Return (K, 3): what a batch adds to N of each objective, its selected tokens and its environment tokens."""
-        environment = self._environment_mask(inputs)
-        counts = []
-        for name, objective in self._wm.items():
-            weights = inputs[column(WEIGHTS, name)]
-            counts += [
-                objective.count(weights, environment, int(inputs[column(TRAJECTORIES, name)].sum())),
-                torch.count_nonzero(weights),
-                environment.sum(),
-            ]
-        return torch.stack([count.to(torch.int64) for count in counts]).view(-1, 3)
+        return self._wm.counts(inputs, self._environment_mask(inputs))
 
     def _wm_count_window(self) -> torch.Tensor:
         """Return this rank's share of what `_count` counts.

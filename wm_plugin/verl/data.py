@@ -17,8 +17,8 @@ import pyarrow.parquet
 
 from wm_plugin.data.outputs import atomic, check_apart, check_out, files_in
 from wm_plugin.errors import UserError
+from wm_plugin.options import mapping
 from wm_plugin.registry import import_object
-from wm_plugin.untrusted import loads
 
 ABILITY = "agent"  # verl only groups by it
 
@@ -27,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Write the file. Returns 0, or 2 for bad input with one line on stderr; other errors are raised."""
     try:
         options = _parser().parse_args(argv)
-        arguments = _arguments(options.kwargs)
+        arguments = mapping(options.kwargs, "--kwargs")
         check_apart(files_in(arguments), {"--out": options.out})
         rows = make_rows(options.rows, arguments)
         source = options.data_source or options.rows.replace(":", ".").rpartition(".")[0]
@@ -110,16 +110,6 @@ def write(rows: list[dict[str, Any]], path: Path) -> None:
 
 def _is_message(message: Any) -> bool:
     return isinstance(message, Mapping) and "role" in message and "content" in message
-
-
-def _arguments(text: str) -> dict[str, Any]:
-    try:
-        value = loads(text)
-    except ValueError as error:
-        raise UserError(f"--kwargs is not JSON ({error}); write '{{\"count\": 64}}'") from None
-    if not isinstance(value, dict):
-        raise UserError(f"--kwargs is {text:.100}; write a mapping, such as '{{\"count\": 64}}'")
-    return value
 
 
 class _Parser(argparse.ArgumentParser):

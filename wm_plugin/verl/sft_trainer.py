@@ -167,16 +167,12 @@ class Client:
 
     def _count(self, data: Any) -> torch.Tensor:
         """Return (K, 3): what this rank's rows add to N, their selected tokens and the environment's."""
-        needed = (ENVIRONMENT, *(column(WEIGHTS, name) for name in self._objectives))
-        missing = {*needed} - {*data.keys()}
+        names = [column(base, name) for name in self._objectives for base in (WEIGHTS, TRAJECTORIES)]
+        missing = {ENVIRONMENT, *names} - {*data.keys()}
         if missing:
             raise RuntimeError(f"wm: a batch has no {', '.join(missing)}; report it with your verl version")
-        environment = data[ENVIRONMENT].values()
-        counts = []
-        for name, objective in self._objectives.items():
-            weights, rows = data[column(WEIGHTS, name)].values(), int(data[column(TRAJECTORIES, name)].values().sum())
-            counts += [objective.count(weights, environment, rows), torch.count_nonzero(weights), environment.sum()]
-        return torch.stack([count.to(torch.int64) for count in counts]).view(-1, 3).to(self._worker.device_name)
+        columns = {name: data[name].values() for name in names}
+        return self._objectives.counts(columns, data[ENVIRONMENT].values()).to(self._worker.device_name)
 
     def _loss(self, model_output: Any, data: Any, dp_group: Any = None) -> tuple[torch.Tensor, dict[str, Any]]:
         """Return verl's loss of a micro-batch with its share of the terms; in a validation verl's alone."""

@@ -20,7 +20,7 @@ from wm_plugin.data.kinds import Exclusions, samples
 from wm_plugin.data.transitions import identity
 from wm_plugin.errors import UserError
 from wm_plugin.lab.agents.proposing import RandomProposals, prepared
-from wm_plugin.lab.agents.synthesize import is_synthetic, provenance, synthesize, wandering
+from wm_plugin.lab.agents.synthesize import provenance, synthesize, wandering
 from wm_plugin.worlds.agents.collect import collect
 from wm_plugin.worlds.agents.players import LocalPlayer, ScriptedPlayer, ServerPlayer
 from wm_plugin.worlds.agents.rollout import path_of, play
@@ -140,8 +140,8 @@ def test_a_trajectory_says_that_it_is_synthetic(tmp_path):
         collect(GRID, ROWS, player, tmp_path / "real.jsonl", folder=tmp_path / "real")
         server = servers.world.base_url
     synthetic, genuine = list(read(out)), list(read(tmp_path / "real.jsonl"))
-    assert all(map(is_synthetic, synthetic))
-    assert not any(map(is_synthetic, genuine))
+    assert all(one.metadata["synthetic"] for one in synthetic)
+    assert not any("synthetic" in one.metadata for one in genuine)
     assert synthetic[0].metadata["synthetic"] == {
         "world_model": {"model": "world", "server": server},
         "prompts": "word2world",

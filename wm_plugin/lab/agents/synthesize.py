@@ -212,11 +212,6 @@ def provenance(config: SimulationConfig) -> dict[str, Any]:
     }
 
 
-def is_synthetic(trajectory: Trajectory) -> bool:
-    """Return whether a world model wrote a trajectory's observations."""
-    return bool(trajectory.metadata.get("synthetic"))
-
-
 def _settings(config: SimulationConfig, about: Mapping[str, Any]) -> Any:
     """Return everything in a config that the episodes depend on, as JSON values, without the model's place."""
     values = config.model_dump(mode="json", exclude={*_ADDRESS, *_SPEED}, fallback=repr)

@@ -10,7 +10,7 @@ HERE = Path(__file__).parent
 _START = """# Recipes
 
 `recipes/HOST/run.sh NAME` makes what a recipe needs and trains it. `wm lab pipeline NAME` runs one of several steps
-([pipelines](../docs/evaluation.md#pipelines)). Any other argument goes to the trainer and overrides the YAML;
+([pipelines](../docs/pipelines.md)). Any other argument goes to the trainer and overrides the YAML;
 [launch.sh](launch.sh) lists those that both hosts share. Without a checkout, write `python -m wm_plugin.recipes HOST NAME`.
 Recipes for several GPUs generate with vLLM.
 

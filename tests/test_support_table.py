@@ -1,4 +1,4 @@
-"""The support table of docs/echo.md: each row has one of five words and what belongs to it, and the tests that it names exist."""
+"""The table of docs/support.md: each row has one of five words and what belongs to it, and the tests that it names exist."""
 
 import ast
 import functools
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parent
-PAGE = TESTS.parent / "docs/echo.md"
+PAGE = TESTS.parent / "docs/support.md"
 STATES = ("tested here", "tested nightly", "tested on a GPU", "follows from the source", "refused")
 NAMED = re.compile(r"`([\w/]+\.py)::(\w+)`")
 UPSTREAM = re.compile(r"`[\w/]+(?:[._/]\w+)+(?:\.py)?`")  # a place in a host's source

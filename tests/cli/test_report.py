@@ -21,7 +21,7 @@ def folder(tmp_path, monkeypatch):
         steps = {step: step / 10 + seed for step in range(1, 4)}
         write_state(tmp_path / "runs" / f"echo_seed{seed}", {"reward": steps, "echo/nll": steps}, checkpoint=3)
     write_state(tmp_path / "runs" / "grpo_seed0", {"reward": {1: 0.5, 3: 0.75}})
-    write_verl(tmp_path / "runs" / "verl.jsonl", {"critic/rewards/mean": {1: 0.5}})
+    write_verl(tmp_path / "runs" / "verl.jsonl", {"critic/score/mean": {1: 0.5}})
     (tmp_path / "eval").mkdir()
     write_result(Evaluation("one-step", "m", "=d", {}, [Measure("exact", 0.5, "share", 4, "tool", "=1+1")]), "eval")
     write(grid_trajectories(3), "played.jsonl")
@@ -45,7 +45,7 @@ def test_every_form_of_output(wm, tmp_path):
     assert result["out"] == ["r.html", "r.csv", "r.json"]
     assert [(arm["arm"], len(arm["runs"])) for arm in result["arms"]] == [("echo", 2), ("grpo", 1), ("verl", 1)]
     assert result["arms"][0]["last"]["reward"] == {"value": 0.8, "interval": [0.3, 1.3], "runs": 2}
-    ends = "reward ends at 0.8 for echo (0.3 to 1.3, 2 seeds), 0.75 for grpo; critic/rewards/mean ends at 0.5 for verl."
+    ends = "reward ends at 0.8 for echo (0.3 to 1.3, 2 seeds), 0.75 for grpo, 0.5 for verl."
     assert ends in Page((tmp_path / "r.html").read_text(), "Mine").text
     rows = list(csv.DictReader((tmp_path / "r.csv").open()))
     assert {(row["arm"], row["run"], row["step"], row["value"]) for row in rows if row["name"] == "reward"} >= {

@@ -32,7 +32,12 @@ class Page(HTMLParser):
         assert not {"script", "img", "iframe", "link", "object", "embed", "base", "form"} & set(self.tags)
         for tag, name, value in self.attributes:
             assert not name.startswith("on"), (tag, name)
-            assert name not in ("src", "href", "xlink:href", "srcset", "action", "data"), (tag, name, value)
+            assert name not in ("src", "xlink:href", "srcset", "action", "data"), (tag, name, value)
+            if name == "href":  # only to a part of the page
+                assert value[:1] == "#", (tag, value)
+                assert any((one, of) == ("id", value[1:]) for _, one, of in self.attributes), value
+        ids = [value for _, name, value in self.attributes if name == "id"]
+        assert len(set(ids)) == len(ids)
         assert ("meta", "content", "width=device-width, initial-scale=1") in self.attributes
         assert ("meta", "content", "light dark") in self.attributes
         assert any("default-src 'none'" in value for _, _, value in self.attributes)

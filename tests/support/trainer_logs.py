@@ -4,6 +4,7 @@ import base64
 import gzip
 import json
 import sqlite3
+import struct
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,25 @@ def write_verl(path: Path, points: Points) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     rows = [{"step": step, "data": {n: v[step] for n, v in points.items() if step in v}} for step in steps]
     path.write_text("".join(json.dumps(row, separators=(",", ":")) + "\n" for row in rows))
+    return path
+
+
+def write_wandb(path: Path, records: list[bytes]) -> Path:
+    """A log of LevelDB with wandb's header: records in parts, none across blocks of 32 KiB."""
+    data = b":W&B\xe1\xbe\x00"
+    for record in records:
+        first = True
+        while first or record:
+            left = (1 << 15) - len(data) % (1 << 15)
+            if left < 7:
+                data += b"\0" * left
+                continue
+            part, record = record[: left - 7], record[left - 7 :]
+            kind = (1 if first else 4) if not record else 2 if first else 3
+            data += struct.pack("<IHB", 0, len(part), kind) + part
+            first = False
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
     return path
 
 

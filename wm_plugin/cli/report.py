@@ -46,7 +46,8 @@ def report(
     One self-contained page of what lies at PATHS, in any number and mixed:
 
     - training runs: folders or files of TRL's trainer_state.json, TensorBoard's event files, trackio's databases
-      (~/.cache/huggingface/trackio/PROJECT.db), verl's file logger (PROJECT/EXPERIMENT.jsonl); and the folder of wm demo
+      (~/.cache/huggingface/trackio/PROJECT.db), wandb's (wandb/*run-*/run-ID.wandb), verl's file logger
+      (PROJECT/EXPERIMENT.jsonl); and the folder of wm demo
     - evaluations: folders that wm eval STEP --out DIR wrote
     - rollouts: files of wm env rollout, or of any format that wm data convert reads
 
@@ -62,7 +63,7 @@ def report(
     Args:
         paths: Runs, evaluations, rollouts; folders are searched.
         arm: NAME=PATTERN: runs that are one line, chosen among the PATHS, else read, too (repeatable).
-        against: The arm that others are compared with (default: the first).
+        against: The arm that others are compared with (default: the first that was trained).
         metric: Only the training metrics that fit this pattern (repeatable).
         out: X.html, X.csv or X.json (repeatable); or a folder, for all of them.
         title: The page's heading.

@@ -53,6 +53,6 @@ the host, then a training run of two steps. `make compat` does it and writes the
 _END = """
 Other releases in the supported ranges (`trl>=1.0,<2`, `verl>=0.9.1,<0.10`) should work: if one has moved a name, a run
 stops before its first step and says which. Every night the tests run on the newest releases, and the names are looked for on both
-hosts' main branches; what has moved there becomes an issue. [The support table](echo.md#what-was-tested) says what was tested of
+hosts' main branches; what has moved there becomes an issue. [The support table](support.md) says what was tested of
 each option of a host.
 """

@@ -64,6 +64,20 @@ def test_labels_of_lines_that_end_alike_do_not_cover_each_other() -> None:
     assert max(places) <= 210
 
 
+def test_labels_stand_at_the_ends_of_their_lines() -> None:
+    short, long = Series("short", [0, 1], [0.9, 0.1]), Series("long", [0, 2], [0.5, 0.1])
+    near = Series("near", [0, 2], [0.5, 0.11])
+    figure = draw(Curve("c", [short, long, near], percent=True), {"short": 1, "long": 2, "near": 3})
+    found = dict(re.findall(r'class="value arm-(\d)" (x="[\d.]+" y="[\d.]+")', figure))
+    place = {arm: [float(one) for one in re.findall(r"[\d.]+", text)] for arm, text in found.items()}
+    assert place["1"][0] == 44 + (380 - 62 - 44) / 2 + 7  # half of the way across
+    assert place["2"][0] == place["3"][0] == 380 - 62 + 7
+    # 10% and 11% are moved by the same, up and down; the one far to the left is where it was
+    middle = 12 + (184 - 12) * (1 - 0.105) + 4
+    assert [place["3"][1], place["2"][1]] == pytest.approx([middle - 7, middle + 7], abs=0.1)
+    assert place["1"][1] == pytest.approx(12 + (184 - 12) * 0.9 + 4, abs=0.1)
+
+
 def test_a_long_line_is_thinned_out_and_keeps_its_end() -> None:
     figure = curve(*range(100_001))
     assert len(figure) < 20_000

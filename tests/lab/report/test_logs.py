@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from support.trainer_logs import REAL, write_demo, write_events, write_state, write_trackio, write_verl
+from support.trainer_logs import REAL, write_demo, write_events, write_state, write_trackio, write_verl, write_wandb
 from wm_plugin.errors import UserError
 from wm_plugin.lab.report.logs import read, rows_of
 
@@ -83,6 +83,43 @@ def test_without_tensorboard_its_files_are_one_line(tmp_path, monkeypatch):
     (tmp_path / "events.out.tfevents.1").write_bytes(REAL)
     with pytest.raises(UserError, match="pip install tensorboard"):
         read(tmp_path / "events.out.tfevents.1")
+
+
+@pytest.mark.host
+def test_a_file_of_wandb(tmp_path):
+    """By wandb's own messages, in blocks as LevelDB writes them. It is in verl's environment."""
+    pytest.importorskip("wandb")
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    texts = []
+    name = Record()
+    name.run.display_name = "lively-sun-1"
+    for step, reward in enumerate(("0.5", "NaN", '"a text"', "0.75")):
+        record = Record()
+        for key, value in (("train/reward", reward), ("_step", str(step)), ("long", "1." + "0" * 40_000)):
+            item = record.history.item.add()
+            item.nested_key.append(key)
+            item.value_json = value
+        texts.append(record.SerializeToString())
+    path = write_wandb(tmp_path / "offline-run-1" / "run-abc.wandb", [name.SerializeToString(), *texts])
+    (run,) = read(path)
+    assert values(run) == {"reward": {0: 0.5, 3: 0.75}, "long": dict.fromkeys(range(4), 1.0)}
+    assert (run.name, run.place) == ("lively-sun-1", str(path.parent))
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-50])  # killed while it wrote
+    assert values(read(path)[0]) == {"reward": {0: 0.5}, "long": dict.fromkeys(range(3), 1.0)}
+    path.write_bytes(b"x" * 99)
+    with pytest.raises(UserError, match="no file of wandb"):
+        read(path)
+
+
+def test_without_wandb_its_files_are_one_line(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb.proto.wandb_internal_pb2", None)
+    monkeypatch.setitem(sys.modules, "wandb.proto", None)
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    (tmp_path / "run-abc.wandb").write_bytes(b":W&B")
+    with pytest.raises(UserError, match="pip install wandb"):
+        read(tmp_path / "run-abc.wandb")
 
 
 @pytest.mark.parametrize(

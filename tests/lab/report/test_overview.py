@@ -13,7 +13,7 @@ from wm_plugin.data.schema import Observation
 from wm_plugin.data.write import write
 from wm_plugin.errors import UserError
 from wm_plugin.lab.evaluation.measures import Evaluation, Measure, write_result, write_rows
-from wm_plugin.lab.report import overview, played, render, sources
+from wm_plugin.lab.report import export, overview, played, render, sources, training
 from wm_plugin.lab.report.arms import without_seed
 
 ATTACK = "\"'><script>alert(1)</script><img src=http://evil.example/x>\x1b[31m"
@@ -169,13 +169,95 @@ def test_each_figure_has_an_axis_and_a_unit(tmp_path):
     figures = re.findall(r"<figure.*?</figure>", document, re.DOTALL)
     assert len(figures) >= 8
     for figure in figures:
-        assert re.search(r"<h3>.+<small>\(.+\)</small></h3>", figure)
+        title, unit = re.search(r"<h3>(.+?)(?: <small>\((.+)\)</small>)?</h3>", figure).groups()
+        assert (unit is None) == (title in ("reward", "eval/reward", "loss", "eval/loss")), title
         assert re.search(r"<figcaption>.+</figcaption>", figure)
         assert len(re.findall(r"<text", figure)) > 3
     (heat,) = [figure for figure in figures if 'class="cell"' in figure]
     assert heat.count("<title>") == 24
     assert "mlp.up_proj, 10: 100.0%" in heat
     assert heat.index("mlp.up_proj, 9:") < heat.index("mlp.up_proj, 10:")
+
+
+def test_hosts_names_are_shared(tmp_path):
+    steps = dict(enumerate((0.1, 0.2, 0.3), 1))
+    write_state(tmp_path / "plain", {"reward": steps, "entropy": steps, "eval_reward": steps})
+    names = ("critic/score/mean", "actor/entropy", "val-core/sql/reward/mean@1")
+    write_verl(tmp_path / "verl" / "echo.jsonl", dict.fromkeys(names, steps))
+    # two sets are two metrics, and keep their names
+    sets = ("actor/grad_norm", "val-core/sql/reward/mean@1", "val-core/shop/reward/mean@1")
+    write_verl(tmp_path / "verl" / "sets.jsonl", dict.fromkeys(sets, steps))
+    seen = view(tmp_path)
+    first, *_ = training.groups(seen.arms)
+    drawn = {curve.title: curve.arms for curve in first.curves}
+    assert drawn["reward"] == drawn["entropy"] == drawn["eval/reward"] == ["plain", "echo"]
+    assert drawn["grad_norm"] == ["sets"] == drawn["val-core/shop/reward/mean@1"]
+    assert training.columns(seen.arms)[:2] == ["reward", "eval/reward"]
+    (chosen,) = training.groups(seen.arms, ["actor/entropy"])
+    assert [curve.arms for curve in chosen.curves] == [["echo"]]
+    assert "entropy is actor/entropy of echo" in " ".join(overview.report(seen).notes)
+    assert "actor/entropy" in export.to_csv(seen.arms, [], seen.compared)
+
+
+def test_what_is_by_tool_or_by_turn_is_folded_and_returns_are_no_turns(tmp_path):
+    steps = {1: 0.1, 2: 0.2}
+    names = (
+        "reward",
+        "eval_echo/nll",
+        "eval_echo/tool/move/nll",
+        "wm/env/success/turns_1",
+        "eval_held_out_wm/env/success",
+    )
+    write_state(tmp_path / "run", dict.fromkeys((*names, "critic/returns/mean", "wm/env/turns"), steps))
+    found = {
+        one.title: (one.unit, group.folded) for group in training.groups(view(tmp_path).arms) for one in group.curves
+    }
+    assert [title for title, (_, folded) in found.items() if not folded] == [
+        "reward", "eval/echo/nll", "eval/held_out_wm/env/success"
+    ]  # fmt: skip
+    assert [found[title][0] for title in ("critic/returns/mean", "wm/env/turns")] == ["", "turns"]
+
+
+def test_a_page_of_three_runs_is_short_and_has_its_contents(tmp_path):
+    steps = {step: step / 9 for step in range(1, 9)}
+    names = ["reward", "echo/nll", "entropy", "grad_norm", "loss", "tools/call_frequency", "step_time", "kl", "a", "b"]
+    names += ["eval/loss", *(f"eval/{n}/reward" for n in range(9))]
+    for name in ("one", "two", "three"):
+        write_state(tmp_path / name, dict.fromkeys(names, steps) | {"echo/coeff": dict.fromkeys(steps, 0.05)})
+    html = render(overview.report(view(tmp_path)))
+    before, _, after = html.partition("<details")
+    assert before.count("<figure") == 8
+    assert after.count("<figure") == len(names) - 8  # the constant coefficient is in none
+    links = re.findall(r'<a href="#([\w-]+)">', html)
+    assert len(links) > 3
+    assert sorted(links) == sorted(re.findall(r'<(?:h2|summary) id="([\w-]+)"', html))
+
+
+def test_a_reward_that_never_moves_is_drawn_and_a_constant_coefficient_is_not(tmp_path):
+    flat = dict.fromkeys(range(1, 4), 0.0)
+    write_state(tmp_path / "run", {"reward": flat, "echo/coeff": flat, "entropy": {1: 0.5, 2: 0.4}})
+    write_state(tmp_path / "other", {"reward": flat, "echo/coeff": dict.fromkeys(flat, 0.5)})
+    assert [curve.title for group in training.groups(view(tmp_path).arms) for curve in group.curves] == [
+        "reward",
+        "entropy",
+    ]
+
+
+def test_the_baseline_is_a_run_and_not_a_model_that_was_only_evaluated(tmp_path):
+    evaluation(tmp_path / "evals" / "base", subject="Qwen/Qwen3")
+    write_state(tmp_path / "runs" / "plain_seed0", points(), checkpoint=3)
+    evaluation(tmp_path / "evals" / "plain", subject=f"{tmp_path}/runs/plain_seed0/checkpoint-3")
+    assert view(tmp_path / "evals", tmp_path / "runs").compared.against == "plain"
+    assert view(tmp_path / "evals" / "base").compared.against == "Qwen3"  # where there is nothing else
+
+
+def test_runs_without_a_log_are_named(tmp_path):
+    write_state(tmp_path / "with", points(), checkpoint=3)
+    (tmp_path / "without" / "checkpoint-5").mkdir(parents=True)
+    (tmp_path / "verl" / "global_step_5").mkdir(parents=True)
+    (tmp_path / "verl" / "latest_checkpointed_iteration.txt").write_text("5")
+    notes = [note for note in view(tmp_path).notes if "no log of a trainer" in note]
+    assert [note.partition(":")[0] for note in notes] == [f"{tmp_path}/verl", f"{tmp_path}/without"]
 
 
 def test_predictions_of_two_models_stand_side_by_side(tmp_path):

@@ -30,12 +30,12 @@ class Arm:
 
     def last(self, metric: str) -> tuple[float, Interval | None, int] | None:
         """Return the mean of the runs' last values of a metric, its interval, and how many runs have it."""
-        ends = [steps[max(steps)] for run in self.runs if (steps := run.values.get(metric))]
+        ends = [steps[max(steps)] for run in self.runs if (steps := run.curve(metric))]
         return (*spread(ends), len(ends)) if ends else None
 
     def series(self, metric: str) -> Series | None:
         """Return the metric as a line: the mean at the steps that all runs have, with each run's own line."""
-        curves = [steps for run in self.runs if (steps := run.values.get(metric))]
+        curves = [steps for run in self.runs if (steps := run.curve(metric))]
         if not curves:
             return None
         common = sorted(set.intersection(*(set(curve) for curve in curves)))

@@ -18,8 +18,10 @@ MAX_ROWS, MAX_CELLS = 16, 160  # of intervals; in a row or a column of a heat ma
 Interval = tuple[float, float]
 Styles = Mapping[str, int]  # the number of each arm's colour
 Point = tuple[float, float, float, float]  # x, y, and y's limits
+Label = tuple[float, float, int, str]  # x, y, style and text
 
 _WIDTH, _BOTTOM = 380, 26
+_LABEL, _LABEL_WIDTH = 14.0, 48.0
 _MAX_POINTS = 400  # of a line
 _MAX_MARKERS = 20  # with more points, only the line is drawn
 _SHAPES = ((), ((-1, -1), (1, -1), (1, 1), (-1, 1)), ((0, -1.3), (1.3, 0), (0, 1.3), (-1.3, 0)))  # the first: a circle
@@ -82,9 +84,9 @@ class Curve:
             if len(drawn) <= _MAX_MARKERS:
                 inside += [_marker(style, x, y) for x, y, *_ in drawn]
             parts.append(_group(style, inside))
-            ends.append((drawn[-1][1], style, value_label(several[-1][1], self.percent)))
-        for y, style, value in _apart(ends, height - _BOTTOM):
-            parts.append(_text(_WIDTH - right + 7, y + 4, value, class_=f"value arm-{style}"))
+            ends.append((*drawn[-1][:2], style, value_label(several[-1][1], self.percent)))
+        for x, y, style, value in _apart(ends, top, height - _BOTTOM):
+            parts.append(_text(x + 7, y + 4, value, class_=f"value arm-{style}"))
         words = [
             f"{short(one.arm)}: {' to '.join(value_label(several[end][1], self.percent) for end in (0, -1))}"
             for one, several in series
@@ -392,10 +394,27 @@ def _step(low: float, high: float, *, whole: bool = False) -> float:
     return next(step for step in steps if span / step <= 5 and (not whole or (step >= 1 and step.is_integer())))
 
 
-def _apart(labels: list[tuple[float, int, str]], lowest: float) -> list[tuple[float, int, str]]:
-    """Move labels (y, ...) down until none covers the next, then up if the last has left the figure."""
-    moved: list[tuple[float, int, str]] = []
-    for y, style, value in sorted(labels):
-        moved.append((max(y, moved[-1][0] + 14) if moved else y, style, value))
-    beyond = max(0.0, moved[-1][0] - lowest) if moved else 0.0
-    return [(y - beyond, style, value) for y, style, value in moved]
+def _apart(labels: Sequence[Label], top: float, lowest: float) -> list[Label]:
+    """Move labels that cover each other up and down, each group around its middle and inside the figure."""
+    groups: list[list[Label]] = []
+    for label in sorted(labels, key=lambda label: label[1]):
+        group = [label]
+        # a group that reaches another one becomes one with it
+        for other in [one for one in groups if abs(one[0][0] - label[0]) < _LABEL_WIDTH]:
+            if _place(other, top, lowest)[-1] + _LABEL > _place(group, top, lowest)[0]:
+                groups.remove(other)
+                group = sorted(other + group, key=lambda label: label[1])
+        groups.append(group)
+    return [
+        (x, y, style, value)
+        for group in groups
+        for (x, _, style, value), y in zip(group, _place(group, top, lowest), strict=True)
+    ]
+
+
+def _place(group: Sequence[Label], top: float, lowest: float) -> list[float]:
+    """Return the heights of a group's labels."""
+    size = (len(group) - 1) * _LABEL
+    middle = sum(label[1] for label in group) / len(group)
+    first = max(top, min(middle - size / 2, lowest - size))
+    return [first + number * _LABEL for number in range(len(group))]

@@ -96,6 +96,7 @@ def render(report: Report) -> str:
         title=report.title,
         report=report,
         legend=[(arm, style, report.details.get(arm, ""), page.markup(swatch(style))) for arm, style in styles.items()],
+        contents=[],  # the template adds its headings
         picture=_drawn(report.picture, styles),
         sections=[_on_page(section, styles) for section in report.sections],
         curves=[_on_page(section, styles) for section in curves],

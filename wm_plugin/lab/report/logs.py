@@ -1,9 +1,10 @@
-"""Reads trainers' logs: TRL's `trainer_state.json`, TensorBoard's files, trackio's databases, verl's file logger, and `wm demo`.
+"""Reads trainers' logs: `trainer_state.json`, files of TensorBoard, wandb and verl's file logger, trackio's databases, `wm demo`.
 
 What is no finite number is left out.
 """
 
 import sqlite3
+import struct
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
@@ -21,6 +22,8 @@ _LAST_STEP = 1 << 53
 _STEPS = ("step", "global_step", "epoch")  # no metrics
 _DEMO = "result.json"
 _SQLITE = b"SQLite format 3\0"
+_WANDB = b":W&B"  # and a version: 7 bytes before the first block
+_BLOCK, _FULL, _FIRST, _LAST = 1 << 15, 1, 2, 4  # LevelDB's log, in which wandb writes
 
 
 @dataclass
@@ -33,6 +36,7 @@ class Run:
     sources: list[str] = field(default_factory=list)  # the files
     notes: list[str] = field(default_factory=list)  # what was left out, and why
     titled: bool = False  # it has a name of its own, not a file's
+    names: dict[str, str] = field(default_factory=dict)  # shared name: the host's, as `training.shared` finds them
 
     def add(self, metric: str, step: Any, value: Any, *, again: bool = True) -> None:
         """Keep a value, unless it is no number.
@@ -60,17 +64,28 @@ class Run:
         for text in other.notes:
             self.note(text)
 
+    def curve(self, metric: str) -> dict[int, float]:
+        """Return a metric's values by step, by its shared name or the host's."""
+        return self.values.get(self.names.get(metric, metric), {})
+
+    @property
+    def metrics(self) -> set[str]:
+        """The names of all metrics: the shared ones in place of the host's."""
+        return (self.values.keys() - set(self.names.values())) | self.names.keys()
+
     @property
     def last_step(self) -> int:
         return max((max(steps) for steps in self.values.values() if steps), default=0)
 
 
 def kind_of(path: Path) -> str:
-    """Return `trl`, `tensorboard`, `trackio`, `verl` or `demo` by a file's name and beginning; "" for any other file."""
+    """Return `trl`, `tensorboard`, `trackio`, `wandb`, `verl` or `demo` by a file's name and beginning; "" for any other file."""
     if not path.is_file():
         return ""
     if "tfevents" in path.name:
         return "tensorboard"
+    if path.suffix == ".wandb":
+        return "wandb"
     if path.suffix not in (".json", ".jsonl", ".db", ".sqlite", ".sqlite3"):
         return ""
     try:
@@ -97,7 +112,9 @@ def read(path: Path) -> list[Run]:
     """
     kind = kind_of(path)
     if not kind:
-        raise UserError(f"{path}: no log of a trainer (TensorBoard, trackio, verl's file logger, trainer_state.json)")
+        raise UserError(
+            f"{path}: no log of a trainer (TensorBoard, trackio, wandb, verl's file logger, trainer_state.json)"
+        )
     return READERS[kind](path)
 
 
@@ -215,6 +232,54 @@ def _of_project(path: Path, database: sqlite3.Connection) -> list[Run]:
     return list(runs.values())
 
 
+def _wandb(path: Path) -> list[Run]:
+    """Read the file of an online or offline run, by wandb's own messages, up to a damaged record, as in a killed run's."""
+    try:
+        from wandb.proto.wandb_internal_pb2 import Record
+    except ImportError:
+        raise UserError(f"{path}: wandb reads its files, and is not installed: pip install wandb") from None
+    from google.protobuf.message import DecodeError
+
+    data = path.read_bytes()
+    if not data.startswith(_WANDB):
+        raise UserError(f"{path}: no file of wandb (it does not begin with {_WANDB.decode()})")
+    run = Run(path.parent.name, str(path.parent), sources=[str(path)])
+    for text in _records(data):
+        try:
+            record = Record.FromString(text)
+        except DecodeError:
+            run.note(f"{path.name}: ends in a damaged record; what is before it is read")
+            break
+        if record.run.display_name:
+            run.name, run.titled = record.run.display_name, True
+        values = {}
+        for item in record.history.item:
+            with suppress(ValueError):
+                values["/".join(item.nested_key) or item.key] = loads(item.value_json)
+        own = values.get("train/global_step", values.get("_step"))  # transformers' callback counts by itself
+        for metric, value in values.items():
+            if not metric.startswith("_"):
+                run.add(metric, own, value)
+    return [run]
+
+
+def _records(data: bytes) -> Iterator[bytes]:
+    """Yield the records of a LevelDB log after wandb's header, up to the first that is not whole."""
+    at, parts = 7, b""
+    while at + 7 <= len(data):
+        left = _BLOCK - at % _BLOCK
+        if left < 7:
+            at += left
+            continue
+        length, kind = struct.unpack_from("<HB", data, at + 4)
+        at += 7 + length
+        if not _FULL <= kind <= _LAST or at > len(data):
+            return
+        parts = data[at - length : at] if kind in (_FULL, _FIRST) else parts + data[at - length : at]
+        if kind in (_FULL, _LAST):
+            yield parts
+
+
 def _number_same_names(runs: Iterable[Run]) -> None:
     count: dict[str, int] = {}
     for run in runs:
@@ -237,4 +302,5 @@ READERS: dict[str, Callable[[Path], list[Run]]] = {
     "trackio": _trackio,
     "trl": _trl,
     "verl": _verl,
+    "wandb": _wandb,
 }

@@ -43,6 +43,8 @@ def overview(sources: Sources, patterns: Mapping[str, str], against: str = "") -
     Raises:
         UserError: a pattern matches nothing, a file of rollouts has no known format, or no evaluation belongs to `against`.
     """
+    for run in sources.runs:
+        run.names = training.shared(run.values)
     files = [run for run in sources.runs if not run.titled]
     for run, name in zip(files, names([_without_suffix(run.place) for run in files], without_seed), strict=True):
         run.name = name
@@ -53,8 +55,10 @@ def overview(sources: Sources, patterns: Mapping[str, str], against: str = "") -
         if not any(matches(pattern, one.name, one.place) for one in everything):
             raise UserError(f"--arm {name}={pattern}: no run, evaluation or file of rollouts matches")
     read, outcomes, notes = played.read(rollouts)
-    found = compared.compared([*evaluations, *outcomes], patterns, against)
     table = arms(sources.runs, patterns)
+    # what was trained is the baseline, in the order that the user gave; not a model that was only evaluated
+    order = [*(arm.name for arm in table), *patterns]
+    found = compared.compared([*evaluations, *outcomes], order, against)
     notes = [*sources.notes, *notes]
     for arm in table:
         notes += [f"{arm.name}, {run.name}: {note}" for run in arm.runs for note in run.notes]
@@ -78,7 +82,7 @@ def report(
     """
     groups = training.groups(view.arms, metrics)
     steps = list(dict.fromkeys(one.evaluation.name for one in view.measured))
-    sections = [_training(group, view.arms) for group in groups if group.title != training.REST]
+    sections = [_training(group, view.arms) for group in groups if not group.folded]
     predictions, choosing = [], []
     for step in steps:
         same = [one for one in view.measured if one.evaluation.name == step]
@@ -88,7 +92,7 @@ def report(
         choosing += [sentence] if sentence else []
     sections += played.sections(view.rollouts)
     details = {arm.name: arm.detail for arm in view.arms}
-    rest = [_training(group, view.arms, folded=True) for group in groups if group.title == training.REST]
+    rest = [_training(group, view.arms) for group in groups if group.folded]
     return Report(
         title or "Report",
         headline=_headline(view),
@@ -147,8 +151,8 @@ def _glance(table: Sequence[Arm]) -> list[Section]:
     return [Section("At a glance", text, tables=[Table(("arm", "runs", "last step", *columns), rows)])]
 
 
-def _training(group: training.Group, table: Sequence[Arm], *, folded: bool = False) -> Section:
-    text = ""
+def _training(group: training.Group, table: Sequence[Arm]) -> Section:
+    text, folded = "", group.folded
     if any(arm.seeds > 1 for arm in table) and not folded:
         text = (
             "A line is the mean of an arm's runs, which are faint; the band is the 95% interval of that mean (of two runs, "
@@ -178,6 +182,13 @@ def _notes(view: Overview, groups: Sequence[training.Group]) -> list[str]:
         notes.append(
             f"{len(left)} more metrics have no figure here; choose them by --metric, or take the CSV or the JSON."
         )
+    renamed: dict[tuple[str, str], list[str]] = {}
+    for arm in view.arms:
+        for name, own in (pair for run in arm.runs for pair in run.names.items()):
+            renamed.setdefault((name, own), []).append(arm.name)
+    if renamed:
+        by = "; ".join(f"{name} is {own} of {', '.join(dict.fromkeys(of))}" for (name, own), of in renamed.items())
+        notes.append(f"Hosts have names of their own: {by}. The CSV and the JSON have the hosts' names.")
     if len(view.arms) > COLOURS:
         notes.append(f"There are more than {COLOURS} arms, so that colours repeat.")
     remarks: dict[str, list[str]] = {}

@@ -48,6 +48,7 @@ class Sources:
     evaluations: list[Measured] = field(default_factory=list)
     rollouts: list[Rollouts] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    checkpoints: list[Path] = field(default_factory=list)  # folders that have some, of TRL or verl
 
 
 def collect(paths: Sequence[str]) -> Sources:
@@ -74,13 +75,19 @@ def collect(paths: Sequence[str]) -> Sources:
             raise UserError(sources.notes[-1])
         else:
             raise UserError(
-                f"{path}: holds no log of a trainer (TensorBoard, trackio, verl's file logger, trainer_state.json), no result "
-                "of wm eval or wm demo and no rollouts of wm env rollout"
+                f"{path}: holds no log of a trainer (TensorBoard, trackio, wandb, verl's file logger, trainer_state.json), "
+                "no result of wm eval or wm demo and no rollouts of wm env rollout"
             )
     if without_log and not done:
         raise UserError(
             f"{without_log[0]}: checkpoints of verl, and no log; name the file of VERL_FILE_LOGGER_PATH, too"
         )
+    read = [Path(source).resolve() for run in sources.runs for source in run.sources]
+    elsewhere = any(source.suffix == ".jsonl" for source in read)  # verl writes its log where it is told to
+    for folder in dict.fromkeys(sources.checkpoints):
+        inside = any(source.is_relative_to(folder.resolve()) for source in read)
+        if not inside and not (elsewhere and (folder / _OF_VERL).is_file()):
+            sources.notes.append(f"{folder}: has checkpoints and no log of a trainer, and is not shown")
     return sources
 
 
@@ -185,6 +192,8 @@ def _walk(folder: Path, sources: Sources) -> Iterator[Path]:
             if entries > _ENTRIES:
                 return
         checkpoints = [one for one in folders if one.startswith(_CHECKPOINT)]
+        if checkpoints or _OF_VERL in names_of_files:
+            sources.checkpoints.append(Path(parent))
         folders[:] = sorted(one for one in folders if one not in checkpoints and not one.startswith("."))
         for one in sorted(checkpoints, key=_number, reverse=True):
             state = Path(parent, one, _STATE)

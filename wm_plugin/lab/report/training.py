@@ -12,17 +12,30 @@ from wm_plugin.lab.report.chart import Curve
 
 _KNOWN = yaml.safe_load(Path(__file__).with_name("metrics.yaml").read_text(encoding="utf-8"))
 REST = "All other metrics"
-_MOST = 12  # figures of a group
+_FIRST = 8  # figures that are open, which with the tables are three screens
+_MOST = 12  # figures of a folded group
 _MOST_OF_REST = 60
 
 
 @dataclass(frozen=True)
 class Group:
-    """Curves under a heading. `left_out` has the metrics without room."""
+    """Curves under a heading, open or folded. `left_out` has the metrics without room."""
 
     title: str
     curves: Sequence[Curve]
     left_out: Sequence[str] = ()
+    folded: bool = True
+
+
+def shared(metrics: Iterable[str]) -> dict[str, str]:
+    """Return the shared names of a run's metrics, and which metric each one is: {"entropy": "actor/entropy"} on verl."""
+    known = set(metrics)
+    found = {}
+    for name, patterns in _KNOWN["shared"].items():
+        of = _matching(sorted(known), patterns) if name not in known else []
+        if len(of) == 1:
+            found[name] = of[0]
+    return found
 
 
 def groups(arms: Sequence[Arm], chosen: Sequence[str] = ()) -> list[Group]:
@@ -33,16 +46,24 @@ def groups(arms: Sequence[Arm], chosen: Sequence[str] = ()) -> list[Group]:
     """
     metrics = _metrics(arms)
     if chosen:
-        return [_group("Training", _matching(metrics, chosen), arms, _MOST_OF_REST)]
-    made, used = [], set()
+        own = {one for arm in arms for run in arm.runs for one in run.names.values()}
+        matching = _matching([*metrics, *sorted(own - set(metrics))], chosen)
+        return [replace(_group("Training", matching, arms, _MOST_OF_REST), folded=False)]
+    made: list[Group] = []
+    used: set[str] = set()
+    about = outcome(arms)  # drawn, even if it is a flat line
     for title, patterns in (
-        ("Training", [*_KNOWN["outcomes"], *_KNOWN["world"], *_KNOWN["others"]]),
+        ("Training", [*_KNOWN["outcomes"][:3], *_KNOWN["world"][:3], *_KNOWN["others"][:2], *_KNOWN["outcomes"], *_KNOWN["world"],
+                      *_KNOWN["others"]]),
         ("Tools", _KNOWN["tools"]),
         ("Budgets: turns, tokens, time", _KNOWN["budgets"]),
-    ):
-        matching = [metric for metric in _matching(metrics, patterns) if metric not in used and _moves(metric, arms)]
+    ):  # fmt: skip
+        matching = [
+            one for one in _matching(metrics, patterns) if one not in used and (one == about or _moves(one, arms))
+        ]
         used.update(matching)
-        made.append(_group(title, matching, arms, _MOST))
+        group = _group(title, matching, arms, _MOST if made else _FIRST)
+        made.append(replace(group, folded=bool(made)))
     rest = [*(name for group in made for name in group.left_out), *(metric for metric in metrics if metric not in used)]
     rest = [metric for metric in rest if _moves(metric, arms)]
     made.append(_group(REST, rest, arms, _MOST_OF_REST))
@@ -62,10 +83,10 @@ def columns(arms: Sequence[Arm], most: int = 5) -> list[str]:
 
 
 def unit_of(metric: str) -> str:
-    """Return a metric's unit, such as "nats a token"; "as logged" for an unknown metric."""
+    """Return a metric's unit, such as "nats a token"; "" for one without a unit, or an unknown one."""
     name = metric.lower()
     units: dict[str, list[str]] = _KNOWN["units"]
-    return next((unit for unit, words in units.items() if any(word in name for word in words)), "as logged")
+    return next((unit for unit, words in units.items() if any(word in name for word in words)), "")
 
 
 def _group(title: str, metrics: Sequence[str], arms: Sequence[Arm], most: int) -> Group:
@@ -79,11 +100,11 @@ def _curve(metric: str, arms: Sequence[Arm]) -> Curve:
     share = unit == "share" and all(0 <= value <= 1 for one in series for value in one.y)
     if share:  # Student's t knows no bounds
         series = [replace(one, band=[(max(low, 0.0), min(high, 1.0)) for low, high in one.band]) for one in series]
-    return Curve(metric, series, "as logged" if unit == "share" and not share else unit, "training step", share)
+    return Curve(metric, series, "" if unit == "share" and not share else unit, "training step", share)
 
 
 def _metrics(arms: Sequence[Arm]) -> list[str]:
-    return sorted({metric for arm in arms for run in arm.runs for metric in run.values})
+    return sorted({metric for arm in arms for run in arm.runs for metric in run.metrics})
 
 
 def _matching(metrics: Iterable[str], patterns: Iterable[str]) -> list[str]:
@@ -96,5 +117,5 @@ def _matching(metrics: Iterable[str], patterns: Iterable[str]) -> list[str]:
 
 
 def _moves(metric: str, arms: Sequence[Arm]) -> bool:
-    """Return whether a metric has more than one point in any run: the others are in the tables."""
-    return any(len(run.values.get(metric, ())) > 1 for arm in arms for run in arm.runs)
+    """Return whether a metric changes in a run, so that a figure shows more than a table."""
+    return any(len(set(run.curve(metric).values())) > 1 for arm in arms for run in arm.runs)

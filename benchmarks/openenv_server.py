@@ -154,7 +154,8 @@ def write(found: dict[str, Any]) -> None:
 
 `python benchmarks/openenv_server.py` writes this. {machine}; client and servers on one machine, one request at a time. In
 brackets: of the echo environment that `openenv init` writes with OpenEnv's client, by the clock and by processor time of both
-sides, measured by turns (medians of {ROUNDS} ratios). Resets come in groups of {GROUP} of one seed.
+sides, measured by turns (medians of {ROUNDS} ratios); where others use the machine, the second one counts. Resets come in groups
+of {GROUP} of one seed. Our client opens a session for each of them.
 
 | environment | resets/s | steps/s | memory a session |
 |---|---|---|---|

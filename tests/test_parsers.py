@@ -25,6 +25,7 @@ ALLOWED = {
     "lab/pipelines/file.py": CONFIG,
     "lab/pipelines/records.py": OURS,
     "trl/doctor.py": CONFIG,
+    "trl/train.py": CONFIG,
     "worlds/fictional/spec.py": CONFIG,
     "errors.py": OURS,
     "hosting/hooks.py": OURS,

@@ -2,7 +2,11 @@
 
 import pytest
 
+pytest.importorskip("trl", minversion="1.16")
+
 import agent_sft as benchmark
+
+pytestmark = pytest.mark.host
 
 ARMS = ("stock", "term", "pooled", "stock, RL at 0", "term, RL at 0", "term, RL at 1")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from support.foreseeing import by_hand
 from wm_plugin.data.host_dumps import EVERY, Shown, Writer
 from wm_plugin.data.readers import read
 
@@ -48,7 +49,7 @@ CASES = {
 def two_ranks(tmp_path_factory):
     """What came out of every case on two ranks: one start of the processes costs more than all of them."""
     folder = tmp_path_factory.mktemp("ranks")
-    cases = CASES | {"guard": {"guard": {"k": 1, "share": 0.999}}}
+    cases = CASES | {"guard": {"guard": {"k": 1, "share": 0.999}}, "predictions": {"predictions": True}}
     dumped = {"log_completions": True, "num_completions_to_print": 0, "output_dir": str(folder / "run")}
     cases[SILENT] = {**CASES[SILENT], "fields": {**CASES[SILENT]["fields"], **dumped}}
     Writer(folder / "run" / "completions").declare([(EVERY, Shown())])  # of an earlier run, with other tools
@@ -99,6 +100,24 @@ def test_the_guard_is_the_same_on_two_ranks(two_ranks):
     assert first == second
     assert first["state"]["state"]["multiplier"] < 1
     assert first["coefficients"][0] == 0.5 > first["coefficients"][-1]
+
+
+def test_a_group_on_two_ranks_has_one_mean_of_predictions(two_ranks):
+    ranks = two_ranks["predictions"]["ranks"]
+    added = by_hand([dialogue for rank in ranks for dialogue in rank["dialogues"]])
+    alone = [by_hand(rank["dialogues"] * 2)[:2] for rank in ranks]
+    assert added != [*alone[0], *alone[1]]
+    assert any(value for values in added for value in values)
+    for number, rank in enumerate(ranks):
+        expected = dict(zip(map(tuple, rank["ids"]), added[2 * number : 2 * number + 2], strict=True))
+        assert len(expected) == 2
+        for ids, sampled, found in zip(rank["completions"], rank["sampled"], rank["added"], strict=True):
+            values = [*expected[tuple(ids)], 0.0]
+            turns = [
+                bool(mask and (place == 0 or not sampled[place - 1])) for place, mask in enumerate(sampled[: len(ids)])
+            ]
+            by_token = [values[sum(turns[: place + 1]) - 1] if sampled[place] else 0.0 for place in range(len(ids))]
+            assert found[: len(ids)] == pytest.approx(by_token)
 
 
 SHARDED_CASES = {

@@ -5,70 +5,15 @@ import re
 import pytest
 import torch
 
-from support.on_trl import NEEDS_ENVIRONMENTS, Batches, call, make, run, series
+from support.foreseeing import COEFF, ROWS, by_hand, trained
+from support.on_trl import NEEDS_ENVIRONMENTS, make, series
 from wm_plugin import EchoConfig
 from wm_plugin.errors import UserError
-from wm_plugin.hosting.config import RunConfig
 from wm_plugin.hosting.predictions import predicted
 from wm_plugin.trl import WorldModelGRPOTrainer
 from wm_plugin.worlds.grid import GridEnvironment
-from wm_plugin.worlds.worlds import load
 
 pytestmark = NEEDS_ENVIRONMENTS
-
-ROWS = load("grid").rows(8)
-MOVES = [call("move", direction=one) for one in "UDLR"]
-GUESSES = ["....\n....\n....\n...A>", "A", "(", ""]
-COEFF = 0.5
-
-
-class Foreseeing(Batches, WorldModelGRPOTrainer):
-    """Draws what a turn says: moves with predictions, of which some are right, calls of no tool, and plain words."""
-
-    def _generate_single_turn(self, prompt_ids, *args, **kwargs):
-        turns = []
-        for ids in prompt_ids:
-            move, kind = MOVES[int(torch.randint(4, ()))], int(torch.randint(8, ()))
-            board = re.findall(r"[#.AGP]{4}\n[#.AGP]{4}\n[#.AGP]{4}\n[#.AGP]{4}[>!]", self.processing_class.decode(ids))
-            text = board[-1] if kind < 4 else GUESSES[kind % 4]  # right where a wall is in the way
-            said = f"<prediction>{text}</prediction>" if kind < 6 else ""
-            turns.append(["I stop.", said + call("fly")][int(torch.randint(2, ()))] if kind == 7 else said + move)
-        return [self.processing_class(f"{turn}<|im_end|>").input_ids for turn in turns], None
-
-    def _calculate_rewards(self, *args):
-        found = super()._calculate_rewards(*args)
-        self.played = [*getattr(self, "played", []), *zip(args[2], args[3], found.nansum(dim=1).tolist(), strict=True)]
-        return found
-
-
-def trained(prediction, *, cls=Foreseeing, steps=1, dtype=torch.float64, world_model=None, **fields):
-    environment = RunConfig.read({"environment": "grid", "prediction_reward": prediction}).factory
-    args = {"max_steps": steps, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}
-    args |= {"max_completion_length": 400, **fields}
-    given = {"rows": ROWS, "environment": environment, "reward_funcs": None, "world_model": world_model}
-    return run(cls, args=args, dtype=dtype, **given)
-
-
-def by_hand(trainer, coeff=COEFF):
-    """What the scores add to each token, by the tokens of a completion: read from the messages, turn by turn."""
-    scores = []
-    for messages, _, _ in trainer.played:
-        own = []
-        for place, message in enumerate(messages[:-1]):
-            if message["role"] != "assistant":
-                continue
-            results = [one["content"] for one in messages[place + 1 : place + 2]]
-            said = re.findall("<prediction>(.*?)</prediction>", message["content"], re.DOTALL)
-            right = bool(said) and said[-1].strip() == results[0].strip() and not results[0].startswith("{'error'")
-            over = any(one["role"] == "tool" and one["content"].endswith("!") for one in messages[:place])
-            own.append(None if over else float(right))
-        scores.append(own)
-    groups = [scores[start : start + 4] for start in range(0, len(scores), 4)]
-    means = [[one for row in group for one in row if one is not None] for group in groups]
-    means = [sum(one) / max(len(one), 1) for one in means]
-    return [
-        [0.0 if score is None else coeff * (score - means[row // 4]) for score in own] for row, own in enumerate(scores)
-    ]
 
 
 def tokens_of(batch, row):
@@ -79,7 +24,7 @@ def tokens_of(batch, row):
 def test_a_turn_has_its_advantage_on_its_own_tokens():
     trainer, (gradient,) = trained({"reward": "exact", "coeff": COEFF})
     added = {}
-    for (_, ids, _), values in zip(trainer.played, by_hand(trainer), strict=True):
+    for (_, ids, _), values in zip(trainer.played, by_hand([messages for messages, *_ in trainer.played]), strict=True):
         added.setdefault(tuple(ids), []).append(values)
     assert len({value for values in added.values() for row in values for value in row}) > 3
     seen = 0

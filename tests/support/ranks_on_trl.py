@@ -21,6 +21,7 @@ from accelerate.state import PartialState
 from accelerate.utils import DistributedType
 from trl import GRPOTrainer
 
+from support import foreseeing
 from support import reference as trl_reference
 from support.on_trl import Batches, Scripted, config, dataset, make_model, run, write_and_leave
 from support.on_trl import make as make_trainer
@@ -188,8 +189,31 @@ def run_asynchronously(folder: Path) -> dict:
     }
 
 
+def run_with_predictions() -> dict:
+    """A step on one group of four, half of it on each rank: what was played, and what the scores added to each token."""
+    fields = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 1, "num_generations": 4}
+    torch.manual_seed(11 + dist.get_rank())
+    trainer, _ = foreseeing.trained({"coeff": foreseeing.COEFF}, **fields)
+    (batch,) = trainer.batches
+    own = {
+        "dialogues": [messages for messages, *_ in trainer.played],
+        "ids": [list(ids) for _, ids, _ in trainer.played],
+        "sampled": batch["tool_mask"].tolist(),
+        "added": batch["wm_turns"].tolist(),
+        "completions": [
+            ids[mask.bool()].tolist()
+            for ids, mask in zip(batch["completion_ids"], batch["completion_mask"], strict=True)
+        ],
+    }
+    ranks: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(ranks, own)
+    return {"ranks": ranks}
+
+
 def run_case(case: dict, folder: Path) -> dict:
     """On rank 0 what came out; on the other nothing."""
+    if "predictions" in case:
+        return run_with_predictions()
     if "guard" in case:
         return run_guard(case["guard"])
     if "asynchronous" in case:

@@ -31,8 +31,12 @@ WITHOUT_ENGINE = {"alfworld", "scienceworld", "swe", "textworld"}  # rows of the
 
 
 def worlds(slow: set[str] = ENGINES, nightly: set[str] | None = None) -> Any:
-    marks = dict.fromkeys(slow, [pytest.mark.slow]) | dict.fromkeys(nightly or (), [pytest.mark.nightly])
-    return pytest.mark.parametrize("name", [pytest.param(name, marks=marks.get(name, [])) for name in SPECS])
+    def marks(name: str) -> list[Any]:
+        if name in (nightly or ()):
+            return [pytest.mark.nightly]
+        return [pytest.mark.slow] if name in slow else []
+
+    return pytest.mark.parametrize("name", [pytest.param(name, marks=marks(name)) for name in SPECS])
 
 
 def marked(name: str, *values: Any) -> Any:

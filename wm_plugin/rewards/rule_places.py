@@ -22,11 +22,10 @@ from wm_plugin.rewards.rule_errors import error_kind
 
 _MAX_LENGTH = 1000  # characters of a path or a pattern
 _MAX_VALUES = 10_000  # values or matches of a text
-# Characters that patterns scan, half a second in all; each match may scan all that follows it.
+# Characters that patterns scan, half a second in all, or two in the worst case; each match may scan all that follows it.
 MAX_WORK = 200_000_000
 SLOW = 50  # cost of a character of JSON in Python, in scanned characters
 _MEMORY = 2 << 20  # bytes of a pattern's automaton
-_STATES = 10  # states of a pattern's program that cost as much as a character, since all may be active at once
 
 
 class NotApplicableError(ValueError):
@@ -194,8 +193,11 @@ def captures(pattern: str, text: str, work: Work) -> list[str]:
 
 
 def searched(compiled: Any, text: str, work: Work) -> str:
-    """Charge a search, and return the text with lone surrogates replaced, which RE2 does not accept."""
-    work.take(len(text) * (1 + compiled.programsize // _STATES))
+    """Charge a search, and return the text with lone surrogates replaced, which RE2 does not accept.
+
+    A character costs as much as the pattern's program has states: all may be active at once, where its automaton is too large.
+    """
+    work.take(len(text) * (1 + compiled.programsize))
     return text.encode(errors="replace").decode()
 
 

@@ -1,6 +1,7 @@
 """The upstream hooks that we rely on, each pinned by name, and what is refused when the trainer is made."""
 
 import inspect
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -16,7 +17,15 @@ from wm_plugin import EchoConfig
 from wm_plugin.errors import UserError
 from wm_plugin.hosting.hooks import Hook
 from wm_plugin.objectives import Objective, Objectives
-from wm_plugin.trl import WorldModelGRPOConfig, WorldModelGRPOTrainer, WorldModelMixin, async_support, doctor, support
+from wm_plugin.trl import (
+    WorldModelGRPOConfig,
+    WorldModelGRPOTrainer,
+    WorldModelMixin,
+    async_support,
+    doctor,
+    support,
+    versions,
+)
 from wm_plugin.trl.term import TermMixin
 
 PINNED = {
@@ -131,6 +140,14 @@ def test_a_trl_outside_the_range_is_refused(off, monkeypatch, version):
     monkeypatch.setattr(trl, "__version__", version)
     with pytest.raises(UserError, match=f"trl {version} is outside the supported range"):
         support.check(off, Objectives({"": EchoConfig(0.5)}))
+
+
+@pytest.mark.parametrize("version", ["0.29.1", "1.0.0"])
+def test_a_trl_that_is_too_old_to_import_is_refused_without_it(version, monkeypatch):
+    found = SimpleNamespace(version=lambda name: version, PackageNotFoundError=ModuleNotFoundError)
+    monkeypatch.setattr(versions, "metadata", found)
+    with nullcontext() if version == "1.0.0" else pytest.raises(UserError, match=r"trl 0\.29\.1 .*1\.0\.0"):
+        versions.refuse_old()
 
 
 def test_a_slow_tokenizer_is_refused(monkeypatch):

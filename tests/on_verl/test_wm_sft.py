@@ -21,8 +21,11 @@ from support.wm_sft import ROWS, expected_loss, make_data
 from wm_plugin.data import parquet
 from wm_plugin.data.building import build
 from wm_plugin.errors import UserError
+from wm_plugin.hosting.dialogues import ENVIRONMENT, Dialogues
 from wm_plugin.lab.tiny.__main__ import main as tiny
 from wm_plugin.lab.tiny.policy import make_tokenizer
+from wm_plugin.objectives.echo import EchoConfig
+from wm_plugin.objectives.run import WEIGHTS, RunObjective
 from wm_plugin.verl.sft import TokenisedSFTDataset
 
 RECIPES = Path(__file__).parents[2] / "recipes" / "verl"
@@ -118,6 +121,30 @@ def test_padding_and_truncation_are_verls_own(tmp_path, pad_mode, truncation):
             assert expected.keys() == found.keys()
             for name, value in expected.items():
                 assert torch.equal(value, found[name]), name
+
+
+def test_items_have_the_columns_of_what_the_environment_said(tmp_path):
+    path = tmp_path / "rows.parquet"
+    spans = [[{"start": 1, "end": 3, "role": "tool", "tool": "look", "content": True}], []]
+    columns = {
+        "input_ids": [ONE[0], TWO[0]],
+        "loss_mask": [[1, 0, 0, 1], TWO[1]],
+        "env_spans": spans,
+        "reward": [1.0, None],
+    }
+    pyarrow.parquet.write_table(pyarrow.table(columns), path)
+    found = dataset(str(path), pad_mode="no_padding", max_length=3, truncation="right")
+    assert found.tools() == {"look"}
+    assert [(len(one.spans), one.reward) for one in found.dialogues()] == [(1, 1.0), (0, None)]
+    assert ENVIRONMENT not in found[0]
+    running = [RunObjective("", EchoConfig(1.0), limit="data.max_length", tools=["look"])]
+    found.measure(Dialogues(running, lambda ids: ""), held_out=False)
+    assert [found[row][WEIGHTS].tolist() for row in (0, 1)] == [[0, 1, 1], [0, 0]]
+    assert found[0][ENVIRONMENT].tolist() == [0, 1, 1]
+    columns["env_spans"][0][0]["end"] = 0
+    pyarrow.parquet.write_table(pyarrow.table(columns), path)
+    with pytest.raises(UserError, match="row 0: env_spans: .* ends before it starts"):
+        dataset(str(path)).tools()
 
 
 def test_too_long_a_row_is_an_error_unless_it_may_be_cut(tmp_path):

@@ -254,10 +254,15 @@ def test_the_baseline_is_a_run_and_not_a_model_that_was_only_evaluated(tmp_path)
 def test_runs_without_a_log_are_named(tmp_path):
     write_state(tmp_path / "with", points(), checkpoint=3)
     (tmp_path / "without" / "checkpoint-5").mkdir(parents=True)
+    for folder in ("with/model", "saved", "saved/model"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "training_args.bin").write_bytes(b"")
     (tmp_path / "verl" / "global_step_5").mkdir(parents=True)
     (tmp_path / "verl" / "latest_checkpointed_iteration.txt").write_text("5")
     notes = [note for note in view(tmp_path).notes if "no log of a trainer" in note]
-    assert [note.partition(":")[0] for note in notes] == [f"{tmp_path}/verl", f"{tmp_path}/without"]
+    assert [note.partition(":")[0] for note in notes] == [f"{tmp_path}/{name}" for name in ("saved", "verl", "without")]
+    write_trackio(tmp_path / "mine.db", {"a": {"reward": {1: 0.5}}})  # which may be the log of any of them
+    assert "no log of a trainer" not in " ".join(view(tmp_path).notes)
 
 
 def test_predictions_of_two_models_stand_side_by_side(tmp_path):

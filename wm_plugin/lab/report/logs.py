@@ -21,6 +21,7 @@ _PEEK = 1 << 16  # bytes of a file that tell its kind
 _LAST_STEP = 1 << 53
 _STEPS = ("step", "global_step", "epoch")  # no metrics
 _DEMO = "result.json"
+DATABASES = (".db", ".sqlite", ".sqlite3")
 _SQLITE = b"SQLite format 3\0"
 _WANDB = b":W&B"  # and a version: 7 bytes before the first block
 _BLOCK, _FULL, _FIRST, _LAST = 1 << 15, 1, 2, 4  # LevelDB's log, in which wandb writes
@@ -86,7 +87,7 @@ def kind_of(path: Path) -> str:
         return "tensorboard"
     if path.suffix == ".wandb":
         return "wandb"
-    if path.suffix not in (".json", ".jsonl", ".db", ".sqlite", ".sqlite3"):
+    if path.suffix not in (".json", ".jsonl", *DATABASES):
         return ""
     try:
         with path.open("rb") as file:

@@ -16,6 +16,7 @@ from wm_plugin.lab.report.logs import Run
 _DEPTH, _ENTRIES = 8, 100_000  # of a folder that is searched
 _CHECKPOINT, _STATE = "checkpoint-", "trainer_state.json"
 _OF_VERL = "latest_checkpointed_iteration.txt"  # in a folder of verl's checkpoints, beside which it writes no log
+_OF_TRL = "training_args.bin"  # beside a model that a trainer of TRL saved
 # endings of a file that is named itself and may have any format; in a folder only files of `wm env rollout` are read
 _ROLLOUTS = (".jsonl", ".json", ".parquet", ".gz", ".traj")
 
@@ -48,7 +49,7 @@ class Sources:
     evaluations: list[Measured] = field(default_factory=list)
     rollouts: list[Rollouts] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    checkpoints: list[Path] = field(default_factory=list)  # folders that have some, of TRL or verl
+    trained: list[Path] = field(default_factory=list)  # folders with a model or checkpoints, of TRL or verl
 
 
 def collect(paths: Sequence[str]) -> Sources:
@@ -82,13 +83,27 @@ def collect(paths: Sequence[str]) -> Sources:
         raise UserError(
             f"{without_log[0]}: checkpoints of verl, and no log; name the file of VERL_FILE_LOGGER_PATH, too"
         )
-    read = [Path(source).resolve() for run in sources.runs for source in run.sources]
-    elsewhere = any(source.suffix == ".jsonl" for source in read)  # verl writes its log where it is told to
-    for folder in dict.fromkeys(sources.checkpoints):
-        inside = any(source.is_relative_to(folder.resolve()) for source in read)
-        if not inside and not (elsewhere and (folder / _OF_VERL).is_file()):
-            sources.notes.append(f"{folder}: has checkpoints and no log of a trainer, and is not shown")
+    _name_without_log(sources)
     return sources
+
+
+def _name_without_log(sources: Sources) -> None:
+    """Note the folders with a trained model of which no log is there, in them or above them."""
+    read = [Path(source).resolve() for run in sources.runs for source in run.sources]
+    suffixes = {source.suffix for source in read}
+    elsewhere = bool(suffixes & {".wandb", *logs.DATABASES})  # which do not say where the model went
+    covered = [Path(run.place).resolve() for run in sources.runs]
+    for folder in sources.trained:
+        path = folder.resolve()
+        # verl writes its log where it is told to
+        beside = elsewhere or (".jsonl" in suffixes and (folder / _OF_VERL).is_file())
+        if (
+            not beside
+            and not any(one.is_relative_to(path) for one in read)
+            and not any(path.is_relative_to(one) for one in covered)
+        ):
+            sources.notes.append(f"{folder}: has a trained model and no log of a trainer, and is not shown")
+        covered.append(path)
 
 
 def expand(patterns: Mapping[str, str], named: Sequence[str] = ()) -> list[str]:
@@ -192,8 +207,8 @@ def _walk(folder: Path, sources: Sources) -> Iterator[Path]:
             if entries > _ENTRIES:
                 return
         checkpoints = [one for one in folders if one.startswith(_CHECKPOINT)]
-        if checkpoints or _OF_VERL in names_of_files:
-            sources.checkpoints.append(Path(parent))
+        if checkpoints or {_OF_TRL, _OF_VERL} & {*names_of_files}:
+            sources.trained.append(Path(parent))
         folders[:] = sorted(one for one in folders if one not in checkpoints and not one.startswith("."))
         for one in sorted(checkpoints, key=_number, reverse=True):
             state = Path(parent, one, _STATE)

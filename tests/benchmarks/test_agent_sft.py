@@ -26,7 +26,7 @@ def records(**gained):
     [
         ("env_nll", (-0.5, -0.6, -0.5), "lower"),
         ("env_nll", (-0.5, -0.6, 0.1), "not shown to be lower"),
-        ("agent_nll", (0.01, 0.02, 0.01), "equal"),
+        ("agent_nll", (0.01, 0.02, 0.01), "not shown to differ"),
         ("agent_nll", (0.3, 0.31, 0.3), "differs"),
         ("success", (0.3, 0.31, 0.3), "higher"),
         ("exact", (0.3, -0.3, 0.1), "null (the interval contains 0)"),

@@ -13,9 +13,10 @@ from hydra.errors import ConfigCompositionException
 from support.commands import PAGES, ROOT, Command, commands, for_verl
 from support.environments import new_world
 from support.verl_recipes import of_recipe
+from wm_plugin.options import mapping
 from wm_plugin.registry import import_object
 from wm_plugin.verl.config import read_config
-from wm_plugin.verl.data import _arguments, _parser
+from wm_plugin.verl.data import _parser
 from wm_plugin.verl.names import SEARCH_PATH
 
 # what a part of a command, in the text of a page, goes on with
@@ -66,4 +67,4 @@ def test_the_commands_that_write_rows_are_taken():
     assert len(runs) >= 5
     for words in runs:
         options = _parser().parse_args(words[words.index("wm_plugin.verl.data") + 1 :])
-        inspect.signature(import_object(options.rows, field="--rows")).bind(**_arguments(options.kwargs))
+        inspect.signature(import_object(options.rows, field="--rows")).bind(**mapping(options.kwargs, "--kwargs"))

@@ -39,8 +39,9 @@ def taken(command: Command):
 
 @pytest.fixture(autouse=True)
 def made(tmp_path, monkeypatch):
-    """A file and a world that pages make before they name them."""
+    """What pages name and their reader has: a file, a world, an objective."""
     new_world(tmp_path, monkeypatch)
+    (tmp_path / "my_module.py").write_text("from wm_plugin import EchoConfig\n\n\nclass Mine(EchoConfig):\n    pass\n")
     page = (ROOT / "docs" / "agentworld.md").read_text()
     (text,) = [block for block in re.findall(r"```yaml\n(.*?)```", page, flags=re.S) if block.startswith("# desk.yaml")]
     (tmp_path / "desk.yaml").write_text(text)

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -61,8 +61,11 @@ def rate(what: str, once: Callable[[], object], server: int) -> dict[str, float]
 
 def processor(server: int) -> float:
     """Seconds of the processor that this process and a server have used."""
-    threads = Path(f"/proc/{server}/task").iterdir()
-    return time.process_time() + sum(int((one / "schedstat").read_text().split()[0]) for one in threads) / 1e9
+    nanoseconds = 0
+    for thread in Path(f"/proc/{server}/task").iterdir():
+        with suppress(FileNotFoundError):  # it has ended
+            nanoseconds += int((thread / "schedstat").read_text().split()[0])
+    return time.process_time() + nanoseconds / 1e9
 
 
 def memory(pid: int) -> int:

@@ -33,9 +33,8 @@ def folder(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if name == "rllm" else pytest.mark.nightly) for name in SAID]
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", SAID)
 def test_two_steps(folder, name):
     coeff, normalization, content_only, temperature = SAID[name]
     run = run_recipe(

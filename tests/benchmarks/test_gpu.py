@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
+pytest.importorskip("trl")
+
 import gpu
 import gpu_pack
 from support.small_llama import fields, make_model

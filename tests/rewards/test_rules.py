@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from wm_plugin.errors import MissingExtraError, UserError
 from wm_plugin.rewards.rule_errors import KINDS as ERRORS
 from wm_plugin.rewards.rule_errors import error_kind
+from wm_plugin.rewards.rule_places import TooMuchError, Work, regex, searched
 from wm_plugin.rewards.rules import KINDS, MalformedRuleError, RuleReward, _read, read
 
 pytest.importorskip("re2")
@@ -392,6 +393,13 @@ def test_the_rules_of_a_row_share_their_work(monkeypatch, rule, prediction, targ
 def test_long_lists_in_a_rule_take_bounded_time(rule, rows):
     with within(1):
         holds(rule, json.dumps(rows))
+
+
+def test_a_pattern_of_many_states_is_charged_for_each_of_them():
+    """RE2 goes through all of them at each character where its automaton does not fit: seconds for this text."""
+    with pytest.raises(TooMuchError):
+        searched(regex("(a?){999}b"), "a" * 100_000, Work(TooMuchError))
+    assert searched(regex("total: ([0-9]+)"), "a" * 100_000, Work(TooMuchError)) == "a" * 100_000
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ def category(action: str, observation: str, *, short: int = SHORT) -> str:
         return "retrieval"
     if novelty >= 0.5 and (ratio <= 1 or len(observation) <= short):
         return "action"
-    if novelty < 0.5 and ratio < 1:
+    if ratio < 1:  # and less than half is new: the rest are actions
         return "transform"
     return "other"
 

@@ -100,8 +100,7 @@ def figures(
     if tokens and objective.turn_information and plain:
         without = tokens
         if isinstance(objective.tools, Mapping):  # every token that counts is of one of these tools
-            numbers = dict(zip(tools, (number for _, number in pairs), strict=True))
-            without = sum(multiplier * numbers.get(name, 0) for name, multiplier in objective.tools.items())
+            without = sum(multiplier * counted[name][1] for name, multiplier in objective.tools.items())
         values["information"] = weight / without
     return values
 

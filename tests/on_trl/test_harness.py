@@ -263,23 +263,46 @@ def test_requests_are_limited(url, tokenizer):
     assert all(sequence.wm_facts.calls == calls for sequence in sequences)
 
 
-@pytest.mark.slow
 def test_an_agent_that_asks_nothing_has_no_reward_and_many_stop_the_run(url, tokenizer):
     loop = loop_of(url, tokenizer)
-    for _ in range(15):
-        (completion, ids, sequences, *_, reward), _ = loop._run_session(prompt("silent"))
-        assert (completion, ids, sequences, reward) == ([], [], [], None)
+    (completion, ids, sequences, *_, reward), _ = loop._run_session(prompt("silent"))
+    assert (completion, ids, sequences, reward) == ([], [], [], None)
+    assert loop._factory.silent == 1
+    loop._factory.silent = 15
     with pytest.raises(
         openenv_harness.CaptureContractError, match="asked the policy nothing in 16 .* no policy for me"
     ):
         loop._run_session(prompt("silent"))
     loop._run_session(prompt("plain"))
     assert loop._factory.silent == 0
+
+
+def test_a_program_that_cannot_be_started(url, tmp_path, monkeypatch):
     with pytest.raises(UserError, match="command is a list of the program and its arguments"):
         sessions(url, command="my-agent")(sampling={"temperature": 1.0})
     for program in ("my-agnet", "./my-agent"):
         with pytest.raises(UserError, match=f"there is no program '{program}'; write a name on the PATH"):
             sessions(url, command=[program])(sampling={"temperature": 1.0})
+    broken = tmp_path / "broken"
+    broken.write_text("#!/no/such/interpreter\n")
+    broken.chmod(0o700)
+    (tmp_path / "sessions").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "sessions"))
+    factory = sessions(url, command=[str(broken)])(sampling={"temperature": 1.0})
+    with pytest.raises(OSError, match="no/such/interpreter|broken"):
+        factory.create(prompt("plain"))
+    assert factory.capture.registry.list_ids() == list((tmp_path / "sessions").iterdir()) == []
+
+
+def test_the_agent_has_its_own_prompt_and_tools(url):
+    session = sessions(url, command=["true"])(sampling={"temperature": 1.0}).create("write a file")
+    assert session.wait_for_completion() == 0
+    assert session.initial_messages() == [{"role": "user", "content": "write a file"}]
+    assert (session.list_tools(), session.call_tool("ls", {}).error) == (
+        [],
+        "the agent calls its tools by itself, ls too",
+    )
+    session.close()
 
 
 class InProcess(ResourceSession, ResourceSessionFactory):

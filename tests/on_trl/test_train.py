@@ -15,12 +15,13 @@ import yaml
 from huggingface_hub.errors import EntryNotFoundError
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from hosting.test_config_file import FILES
 from support.on_trl import NEEDS_ENVIRONMENTS
 from support.small_llama import fields, make_model, write_gguf
-from wm_plugin.errors import UserError
+from wm_plugin.errors import MissingExtraError, UserError
 from wm_plugin.hosting import config_file
 from wm_plugin.hosting.annealing import TurnBudget
-from wm_plugin.trl import train
+from wm_plugin.trl import gguf, train
 from wm_plugin.worlds.grid import GridEnvironment
 from wm_plugin.worlds.wrappers.rewarded import rewarded
 
@@ -39,6 +40,7 @@ use_cpu: true
 bf16: false
 save_strategy: "no"
 report_to: []
+attn_implementation: eager
 """
 RECIPES = Path(__file__).parents[2] / "recipes" / "trl"
 
@@ -240,23 +242,6 @@ def test_bad_settings_are_one_line_and_exit_2(tmp_path, capsys, text, arguments,
     assert "Traceback" not in captured.err
 
 
-FILES = [
-    ([], "nothing to train on; give --config X.yaml"),
-    (["--config", "missing.yaml"], "cannot read the config file missing.yaml"),
-    (["--config=missing.yaml"], "cannot read the config file missing.yaml"),
-    (["missing.yaml"], "'missing.yaml' is no flag; write --config missing.yaml"),
-    (["--config"], "--config needs a path to a YAML file"),
-    (["--max_steps", "2", "--config", "--json"], "--config needs a path to a YAML file"),
-    (["--config", "a.yaml", "--config", "missing.yaml"], "cannot read the config file a.yaml"),
-]
-
-
-@pytest.mark.parametrize(("arguments", "message"), FILES)
-def test_a_config_file_that_is_not_there(capsys, arguments, message):
-    assert train.main(list(arguments)) == 2
-    assert message in capsys.readouterr().err
-
-
 LIGHT = """
 import sys
 class Blocked:
@@ -407,51 +392,13 @@ def test_a_run_goes_on_from_its_last_whole_checkpoint(tmp_path, capsys):
         train._checkpoint(asked, str(tmp_path))
 
 
-def test_files_lie_over_their_defaults_and_over_each_other(tmp_path):
-    """The nearest one wins; mappings are merged, lists are not; our recipes are found from anywhere."""
-    (tmp_path / "base.yaml").write_text(
-        "defaults: [tiny]\nalpha: 0.5\ntools: [a, b]\nkwargs: {count: 2, deep: {a: 1, b: 2}}\n"
-    )
-    (tmp_path / "mine.yaml").write_text("defaults: base\ntools: [c]\nkwargs: {deep: {b: 3}}\nlearning_rate: 1.0\n")
-    (tmp_path / "over.yaml").write_text("echo_coeff: 0.1\nkwargs: {deep: null}\n")
-    found = config_file.read(str(tmp_path / "mine.yaml"))
-    assert (found["echo_coeff"], found["tools"], found["learning_rate"]) == (0.5, ["c"], 1.0)
-    assert found["kwargs"] == {"count": 2, "deep": {"a": 1, "b": 3}}
-    assert (found["adam_beta2"], "defaults" in found) == (0.95, False)  # of the recipes' tiny.yaml
-    paths = [word for name in ("mine", "over") for word in ("--config", str(tmp_path / f"{name}.yaml"))]
-    both, others = config_file.split([*paths, "--seed", "3"])
-    assert (both["echo_coeff"], both["kwargs"], others) == (0.1, {"count": 2, "deep": None}, ["--seed", "3"])
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("defaults: [tinny]", "defaults names 'tinny', and there is no .*tinny.yaml; did you mean 'tiny'"),
-        ("defaults: {a: 1}", "defaults is {'a': 1}; write a list of names"),
-        ("defaults: [mine]", "mine.yaml is among its own defaults"),
-        ("env: 3", "env is 3; write environment variables as NAME: value"),
-    ],
-)
-def test_defaults_that_are_not_there_are_one_line(tmp_path, text, said):
-    (tmp_path / "mine.yaml").write_text(text)
-    with pytest.raises(UserError, match=said):
-        config_file.read(str(tmp_path / "mine.yaml"))
-
-
-def test_a_config_is_written_with_its_defaults(tmp_path, capsys):
-    """For programs that read none, such as `trl sft`."""
-    assert config_file.main([str(RECIPES / "echo_grpo_tiny.yaml"), "datasets=[{path: parquet}]"]) == 0
-    found = yaml.safe_load(capsys.readouterr().out)
-    assert (found["datasets"], found["environment"], found["use_cpu"]) == ([{"path": "parquet"}], "grid", True)
-
-
 def test_a_gguf_file_trains_and_is_saved_as_a_dense_model(tmp_path):
     pytest.importorskip("gguf")
     tokens = len(fields()["tokenizer.ggml.tokens"])
     write_gguf(tmp_path / "model.gguf", make_model(tokens))
     path = write(tmp_path, f"model_name_or_path: {tmp_path}/model.gguf\noutput_dir: {tmp_path}/out\n{GGUF}")
     trainer, _ = train.build(["--config", path])
-    assert trainer.model.dtype == torch.float32
+    assert (trainer.model.dtype, trainer.model.config._attn_implementation) == (torch.float32, "eager")
     before = {name: weights.clone() for name, weights in trainer.model.state_dict().items()}
     trainer.train()
     assert trainer.state.log_history[0]["echo/tokens"] == 0  # a random model makes no call
@@ -477,6 +424,13 @@ def test_a_gguf_file_that_cannot_be_trained_is_one_line(tmp_path, name, flags, w
     path = write(tmp_path, f"model_name_or_path: {tmp_path}/{name}\noutput_dir: {tmp_path}/out\n{GGUF}")
     with pytest.raises(UserError, match=why):
         train.build(["--config", path, *flags])
+
+
+def test_a_gguf_file_needs_the_package_that_reads_it(tmp_path, monkeypatch):
+    (tmp_path / "broken.gguf").touch()
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    with pytest.raises(MissingExtraError, match=r"a model in a GGUF file needs gguf: .*\[pretrained\]"):
+        gguf.load(str(tmp_path / "broken.gguf"))
 
 
 def test_a_run_that_scored_nothing_is_saved_and_ends_with_2(tmp_path, monkeypatch, capsys, policy):

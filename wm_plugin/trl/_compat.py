@@ -13,12 +13,10 @@ from packaging.version import Version
 EXACT_DAPO = Version("1.9.1")  # TRL's own dapo normalisation; ends with trl >= 1.9.1
 LIGER_WITH_LOGPS = Version("1.14.0")  # the Liger loss has per-token log-probabilities; ends with trl >= 1.14
 ENVIRONMENT_POOLS = Version("1.8.0")  # environments are made for each batch, with get_reward; ends with trl >= 1.8
-_CONTINUOUS = ("use_transformers_continuous_batching", "use_transformers_paged")
 ASYNC_ROWS = Version("1.16.0")  # AsyncGRPOTrainer packs rows as trees, in a module of its own; ends with trl >= 1.16
-
-SFT_HEAD = Version(
-    "1.16.0"
-)  # SFTTrainer's head has log-probabilities in place of logits; older ones were not tried; ends with trl >= 1.16
+# SFTTrainer's head has log-probabilities in place of logits; older ones were not tried; ends with trl >= 1.16
+SFT_HEAD = Version("1.16.0")
+_CONTINUOUS = ("use_transformers_continuous_batching", "use_transformers_paged")
 
 
 def installed() -> Version:

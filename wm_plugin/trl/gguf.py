@@ -43,8 +43,4 @@ def load(name: str, *, dtype: Any = None, attn_implementation: str | None = None
     except Exception as error:  # of many kinds: a damaged file, an architecture or a quantisation that is not known
         reason = " ".join(str(error).split())[:200]
         raise UserError(f"model_name_or_path is {name!r}: not read ({type(error).__name__}: {reason})") from error
-    # else the trainer would take the dense weights for quantised ones, and refuse to train or to save them
-    for owner, attribute in ((model.config, "quantization_config"), (model, "hf_quantizer")):
-        if attribute in vars(owner):
-            delattr(owner, attribute)
     return model, tokenizer

@@ -9,6 +9,9 @@ import pytest
 
 pytest.importorskip("verl")
 
+import wm_plugin.verl
+from wm_plugin.errors import MissingExtraError
+from wm_plugin.verl import registration
 from wm_plugin.verl.after_import import on_import
 
 
@@ -75,3 +78,20 @@ def test_too_late_is_an_error(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(RuntimeError, match="asks_for_itself is being imported at this moment"):
         importlib.import_module("asks_for_itself")
+
+
+def test_a_plug_in_that_fails_says_so_where_verl_does_not(monkeypatch, capsys):
+    def arm():
+        raise LookupError("no registry")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(registration, "arm", arm)
+        with pytest.raises(LookupError):
+            importlib.reload(wm_plugin.verl)
+    assert capsys.readouterr().err == "wm: the verl plug-in failed to load: no registry\n"
+
+
+def test_without_verl_the_plug_in_names_its_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "verl", None)
+    with pytest.raises(MissingExtraError, match=r"wm_plugin\.verl needs verl: "):
+        importlib.reload(wm_plugin.verl)

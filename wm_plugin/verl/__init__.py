@@ -21,7 +21,6 @@ __all__: list[str] = []  # verl finds what it needs by name: see `names` and `re
 try:
     registration.arm()
 except Exception as error:
-    print(
-        f"wm: the verl plug-in failed to load: {error}", file=sys.stderr
-    )  # verl logs it at DEBUG and goes on without us
+    # verl logs it at DEBUG and goes on without us
+    print(f"wm: the verl plug-in failed to load: {error}", file=sys.stderr)
     raise

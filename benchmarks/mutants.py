@@ -4,7 +4,8 @@
 
 A mutant is one change of one module: a comparison, an operator, a constant, a condition, or what a function returns. Each is
 tried in a fork of a process that has imported torch, so that it costs no more than its tests; files are not touched. Prints the
-survivors, and the share that was killed. A survivor is either equivalent, which is worth a thought, or a missing assertion.
+survivors, and the share that was killed. A survivor is either equivalent, which mutants.yaml explains, or a missing assertion:
+then the exit code is 1. Without names, all modules are tried, and results/mutants.md is written.
 """
 
 import argparse
@@ -16,6 +17,7 @@ import importlib.machinery
 import io
 import os
 import random
+import resource
 import signal
 import sys
 import time
@@ -23,24 +25,41 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-ROOT = Path(__file__).parents[1]
-TARGETS: dict[str, list[str]] = {  # module -> its tests
-    "objectives/base": ["tests/objectives"],
-    "objectives/echo": ["tests/objectives"],
+import yaml
+
+from stamps import ROOT, stamp
+
+RESULTS = ROOT / "benchmarks" / "results" / "mutants.md"
+REASONS = Path(__file__).with_suffix(".yaml")  # module -> mutant -> why no test can notice it
+TARGETS: dict[str, list[str]] = {  # module -> its tests, those that are about it first
+    "objectives/base": ["tests/objectives/test_echo.py", "tests/objectives", "tests/test_options.py"],
+    "objectives/echo": ["tests/objectives/test_echo.py", "tests/objectives"],
+    "objectives/empty_batches": ["tests/objectives/test_empty_batches.py"],
     "objectives/guard": ["tests/objectives/test_guard.py"],
-    "objectives/metrics": ["tests/objectives"],
-    "objectives/run": ["tests/objectives"],
-    "objectives/schedule": ["tests/objectives"],
-    "objectives/weigh": ["tests/objectives", "tests/test_options.py"],
-    "hosting/annealing": ["tests/hosting"],
+    "objectives/information": ["tests/objectives/test_information.py"],
+    "objectives/metrics": ["tests/objectives/test_metrics.py", "tests/objectives"],
+    "objectives/run": ["tests/objectives/test_run.py", "tests/objectives"],
+    "objectives/schedule": ["tests/objectives/test_schedule.py"],
+    "objectives/turns": ["tests/objectives/test_turns.py"],
+    "objectives/weigh": ["tests/objectives/test_weigh.py", "tests/objectives", "tests/test_options.py"],
+    "hosting/annealing": ["tests/hosting/test_annealing.py"],
+    "hosting/checks": ["tests/cli/test_doctor.py"],
+    "hosting/config": ["tests/hosting/test_config.py"],
+    "hosting/config_file": ["tests/hosting/test_config_file.py"],
+    "hosting/dialogues": ["tests/hosting/test_dialogues.py"],
     "hosting/episode": ["tests/hosting", "tests/worlds/wrappers"],
-    "hosting/figures": ["tests/hosting"],
-    "hosting/hooks": ["tests/hosting"],
+    "hosting/figures": ["tests/hosting/test_figures.py"],
+    "hosting/hooks": ["tests/hosting/test_hooks.py"],
+    "hosting/installation": ["tests/cli/test_doctor.py"],
+    "hosting/optimizers": ["tests/hosting/test_optimizers.py"],
+    "hosting/predictions": ["tests/hosting/test_predictions.py"],
     "hosting/tags": ["tests/hosting/test_tags.py"],
+    "hosting/tried": ["tests/hosting/test_tried.py"],
+    "hosting/world": ["tests/hosting", "tests/worlds/wrappers"],
     "rewards/extract": ["tests/rewards/test_extract.py", "tests/rewards/test_no_prediction.py"],
     "rewards/verdict": ["tests/rewards/test_verdict.py"],
 }
-SECONDS = 60  # for the tests of one mutant; an endless loop is noticed, too
+SECONDS = 60  # of processor time, for the tests of one mutant: an endless loop is noticed, on a busy machine, too
 
 _COMPARE: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -53,18 +72,31 @@ _OPERATE: dict[type[ast.operator], type[ast.operator]] = {
 
 class Mutant(NamedTuple):
     line: int
-    what: str
+    what: str  # the line of the module, with the change between «»
     tree: ast.Module
+
+
+class Tried(NamedTuple):
+    name: str
+    possible: int
+    tried: int
+    survivors: list[Mutant]
 
 
 def mutants(source: str) -> Iterator[Mutant]:
     """Every mutant of a module. Annotations, docstrings, messages of errors and `if TYPE_CHECKING` stay."""
-    tree = ast.parse(source)
+    tree, lines = ast.parse(source), source.encode().splitlines()
     for number, node in enumerate(_nodes(tree)):
         for what, change in _changes(node):
             mutated = copy.deepcopy(tree)
             change(list(_nodes(mutated))[number])
-            yield Mutant(node.lineno, f"{ast.unparse(node)[:70]}  ->  {what}", ast.fix_missing_locations(mutated))
+            line = lines[node.lineno - 1]
+            end = node.end_col_offset if node.end_lineno == node.lineno else len(line)
+            before, old, after = (
+                part.decode() for part in (line[: node.col_offset], line[node.col_offset : end], line[end:])
+            )
+            marked = f"{before}«{old} → {what}»{after}".strip()
+            yield Mutant(node.lineno, marked, ast.fix_missing_locations(mutated))
 
 
 def _nodes(tree: ast.AST) -> Iterator[Any]:
@@ -129,11 +161,11 @@ def survives(module: str, path: Path, tree: ast.Module, tests: Sequence[str]) ->
             import pytest
 
             sys.meta_path.insert(0, _Loader(module, path, tree))
-            code = int(
-                pytest.main([*tests, "-x", "-q", "-m", "not slow and not nightly", "-p", "no:cacheprovider", "-n", "0"])
-            )
+            resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+            options = ["--core", "-x", "-q", "-m", "not slow and not nightly", "-p", "no:cacheprovider", "-n", "0"]
+            code = int(pytest.main([*tests, *options]))
         os._exit(code)
-    deadline = time.monotonic() + SECONDS
+    deadline = time.monotonic() + 10 * SECONDS  # one that waits
     while (ended := os.waitpid(child, os.WNOHANG))[0] == 0:
         if time.monotonic() > deadline:
             os.kill(child, signal.SIGKILL)
@@ -150,11 +182,13 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     os.chdir(ROOT)
+    import hypothesis  # noqa: F401
     import pydantic  # noqa: F401
     import pytest  # noqa: F401
-    import torch  # noqa: F401
+    import torch._dynamo  # noqa: F401 - an optimizer's step would
 
-    tried = survived = 0
+    reasons: dict[str, dict[str, str]] = yaml.safe_load(REASONS.read_text())
+    rows, unexplained = [], 0
     for name in args.names or TARGETS:
         path = ROOT / "wm_plugin" / f"{name}.py"
         module = f"wm_plugin.{name.replace('/', '.')}"
@@ -164,12 +198,49 @@ def main() -> int:
         found = list(mutants(path.read_text()))
         some = sorted(random.Random(args.seed).sample(found, min(args.count, len(found))), key=lambda one: one.line)
         left = [one for one in some if survives(module, path, one.tree, TARGETS[name])]
-        tried, survived = tried + len(some), survived + len(left)
+        rows.append(Tried(name, len(found), len(some), left))
         print(f"{name}: {len(some) - len(left)} of {len(some)} killed ({len(found)} in all)", flush=True)
         for one in left:
-            print(f"  {one.line}: {one.what}", flush=True)
-    print(f"{tried - survived} of {tried} killed, {(tried - survived) / tried:.0%}")
-    return 0
+            reason = reasons.get(name, {}).get(one.what)
+            unexplained += reason is None
+            print(f"  {one.line}: {one.what}\n    {reason or 'NOT EXPLAINED'}", flush=True)
+        for what in reasons.get(name, {}).keys() - {one.what for one in found}:
+            print(f"  explained, and no longer a mutant: {what}", flush=True)
+    if not args.names:
+        RESULTS.write_text(page(rows, reasons))
+        stamp(RESULTS, {"count": args.count, "seed": args.seed})
+    tried, survived = sum(row.tried for row in rows), sum(len(row.survivors) for row in rows)
+    print(
+        f"{tried - survived} of {tried} killed, {(tried - survived) / tried:.0%}; {unexplained} survivors not explained"
+    )
+    return int(unexplained > 0)
+
+
+def page(rows: Sequence[Tried], reasons: dict[str, dict[str, str]]) -> str:
+    """Return results/mutants.md."""
+    tried, survived = sum(row.tried for row in rows), sum(len(row.survivors) for row in rows)
+    killed = f"{tried - survived} changes ({(tried - survived) / tried:.0%})"
+    lines = [
+        "# Mutants",
+        "",
+        f"`python benchmarks/mutants.py` changed {len(rows)} modules in {tried} small ways, drawn at random from all that it "
+        f"knows, and ran each module's own core tests: {killed} make a test fail.",
+        "",
+        "| module | possible | tried | killed | survivors |",
+        "|---|---|---|---|---|",
+        *(
+            f"| `{row.name}` | {row.possible} | {row.tried} | {row.tried - len(row.survivors)} | {len(row.survivors)} |"
+            for row in rows
+        ),
+        "",
+        "| survivor, with the change between «» | why no test can notice it |",
+        "|---|---|",
+    ]
+    for row in rows:
+        for one in row.survivors:
+            code = one.what.replace("|", "\\|")
+            lines.append(f"| `{row.name}`: `{code}` | {reasons.get(row.name, {}).get(one.what, 'not explained')} |")
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

@@ -48,6 +48,11 @@ def test_the_sum_over_micro_batches_is_the_whole():
     assert parts.item() == pytest.approx(echo_loss(logps, weights, tokens).item())
 
 
+@pytest.mark.parametrize("tokens", [0, 1, 0.0, 1.0, torch.tensor(0), torch.tensor(1)])
+def test_no_token_counts_as_one(tokens):
+    assert echo_loss(torch.tensor([[-3.0]]), torch.ones(1, 1), tokens) == 3
+
+
 def test_nothing_selected_adds_zero_with_a_gradient():
     logps = torch.full((2, 3), -torch.inf, requires_grad=True)
     loss = echo_loss(logps, torch.zeros(2, 3), torch.tensor(0))
@@ -183,6 +188,7 @@ def test_alpha_is_coeff_and_a_misspelt_field_gets_a_near_miss():
     assert config == EchoConfig(0.05)
     assert config.replace(tools=["a"]).coeff == 0.05
     assert copy.deepcopy(config) == pickle.loads(pickle.dumps(config)) == config
+    assert EchoConfig.model_validate(config) is config
     for values in ({"coeff": 0.0}, {"coeff": 1.0}):
         with pytest.raises(UserError, match=r"gets coeff twice \(alpha is the same\); keep one"):
             EchoConfig(**values, alpha=0.05)

@@ -1,6 +1,7 @@
 """An objective that selects nothing: when something is said of it, and what."""
 
 import pickle
+from collections import Counter
 
 import pytest
 from hypothesis import given, settings
@@ -90,6 +91,19 @@ def test_causes_outside_the_spans():
     text = spoken(EchoConfig(1.0), Tally(masked=3))
     assert "the rollouts have no environment tokens, as if no tool had been called" in text
     assert text.endswith("the host's truncation masking takes away 3 completions whole")
+
+
+def test_tokens_that_another_batch_of_the_rollouts_selected_are_among_all():
+    config = EchoConfig(1.0, roles=["tool"])
+    assert spoken(config, tallied(config, CONTENT, REPLY), selected=0) == HEAD + (
+        "roles ['tool'] leaves out 2 of 12 tokens, which are of 'user'; "
+        "env_spans leaves out 2 of 12 tokens, which are in none of its spans"
+    )
+
+
+def test_tallies_are_summed():
+    some, others = Tally(5, 3, Counter({("tools", "a"): 2}), 1, 4), Tally(7, 1, Counter({("tools", "a"): 6}), 2, 5)
+    assert Tally.sum([some, others]) == Tally(12, 4, Counter({("tools", "a"): 8}), 3, 9)
 
 
 def test_results_that_the_host_drops_are_not_taken_for_calls_that_nobody_made():

@@ -31,6 +31,10 @@ def test_memorisation_by_hand():
     assert guard.multiplier == 0.25
 
 
+def test_training_is_compared_over_the_last_k_rises_alone():
+    assert run(Guard(GuardConfig(k=1)), [(1.0, 1.0), (1.1, 2.0), (1.2, 1.5)]) == [2]
+
+
 def test_it_says_what_it_saw():
     guard = Guard(GuardConfig(k=2))
     texts = [evaluate(guard, step, *pair) for step, pair in enumerate([(1.0, 1.5), (1.1, 1.2), (1.25, 0.9)])]

@@ -21,6 +21,12 @@ def test_statistics_by_hand():
     assert found.overlap == 2 / 5  # read the file a txt
     assert found.novelty == 2 / 4  # the file holds apples
     assert found.ratio == 21 / 19
+    assert statistics("", "") == (0, 0, 0)
+
+
+def test_the_papers_ratios():
+    whole = dict.fromkeys(("expansion", "retrieval", "action", "other"), 1)
+    assert {"echo": 0.05, "boilerplate": 0.1, "transform": 0.5, **whole} == KEEP
 
 
 @pytest.mark.parametrize(
@@ -41,6 +47,24 @@ def test_statistics_by_hand():
 )
 def test_categories(action, observation, expected):
     assert category(action, observation) == expected
+
+
+@pytest.mark.parametrize(
+    ("action", "observation", "expected"),
+    [
+        ("a b c d e f g h i j", "a b c d e f g x y", "echo"),  # 70% repeated, 2 of 9 new
+        ("a b c d e f g h i j", "a b c d e f g x y z", "boilerplate"),  # 30% new
+        ("a b c d", "a b x", "boilerplate"),  # half repeated, a third new
+        ("a bc", "a vwxyz", "expansion"),  # half of both
+        ("a bc", "a wxyz", "action"),  # 1.5 times as long
+        ("a b c d e", "a b x y zz", "retrieval"),  # 60% new, and longer
+        ("a b c d e", "a b x y z", "action"),  # as long
+        ("a b c d e", "a b x", "transform"),
+        ("a b c d e", "a b xxxxxx", "other"),  # a third new, and longer
+    ],
+)
+def test_the_edges_of_categories(action, observation, expected):
+    assert category(action, observation, short=6) == expected
 
 
 def test_echo_is_decided_before_boilerplate_and_expansion_before_retrieval():

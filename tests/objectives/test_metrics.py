@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from support.examples import examples
 from wm_plugin import EchoConfig
-from wm_plugin.objectives.metrics import LEARNT, LEARNT_LENGTH, Meter, learn_tools, token_sums
+from wm_plugin.objectives.metrics import LEARNT, LEARNT_LENGTH, Meter, learn_tools, size, token_sums
 from wm_plugin.tokens.spans import OTHER
 
 
@@ -18,6 +18,7 @@ def add(meter, nll, tool_ids, coeff=0.5, tools=("a", "b")):
     loss = torch.tensor(coeff)
     bounded = weights * (logps < -1.5)
     sums = token_sums(logps, weights, ids, len(tools), loss_weights=bounded, loss=loss, masked=torch.tensor(1))
+    assert len(sums) == size(len(tools))
     meter.add(sums, tools)
 
 
@@ -50,6 +51,21 @@ def test_by_hand():
     assert meter.result(lambda sums: sums) == {}
 
 
+def test_a_step_of_the_term_alone_is_noted():
+    meter = Meter(EchoConfig())
+    assert not meter.term_alone
+    for coeff, advantages, counted, alone in (
+        (0.5, 0.0, {"counted": True}, True),
+        (0.5, 0.0, {}, False),
+        (0.5, 2.0, {"counted": True}, False),
+        (0.0, 0.0, {"counted": True}, False),
+    ):
+        add(meter, [1.0], [1])
+        meter.end_step(coeff, torch.tensor(advantages), **counted)
+        assert meter.result(lambda sums: sums)["echo/policy_silent"] == (advantages == 0)
+        assert meter.term_alone is alone
+
+
 def test_ranks_are_summed_before_the_division():
     meter = Meter(EchoConfig(), "echo_tempered")
     add(meter, [1.0, 5.0, 9.0], [1, 1, 0])
@@ -75,6 +91,14 @@ def test_information_is_the_weight_that_turn_information_leaves(tools):
     with_it = multiplier["a"] * 1.05 + multiplier["b"] * 0.5
     expected = with_it / (2 * multiplier["a"] + multiplier["b"])
     assert meter.result(lambda sums: 2 * sums)["echo/information"] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("elsewhere", [{"normalization": "per_trajectory"}, {"roles": {"tool": 0.5}}])
+def test_information_is_left_out_where_weights_are_more_than_ratios(elsewhere):
+    meter = Meter(EchoConfig(1.0, turn_information=True, **elsewhere))
+    add(meter, [1.0], [1])
+    meter.end_step(1.0, torch.tensor(1.0))
+    assert "echo/information" not in meter.result(lambda sums: sums)
 
 
 def test_figures_of_nothing_are_left_out():

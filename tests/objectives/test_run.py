@@ -98,6 +98,50 @@ def test_what_a_run_asks_of_all_objectives():
     assert pickle.loads(pickle.dumps(sent)) == {"one": EchoConfig(0.5)}
 
 
+@pytest.mark.parametrize(
+    "given", [Objective(0.1), 3, {}, None, {"coeff": 0.1}, {"one": EchoConfig(), "two": 0.1}], ids=str
+)
+def test_what_are_no_objectives(given):
+    with pytest.raises(UserError, match=r"^world_model is .*; write world_model=EchoConfig\(coeff=0.05\), or several"):
+        Objectives.read(given)
+
+
+def test_the_guard_lowers_the_coefficient():
+    one, unguarded = (
+        RunObjective("", EchoConfig(0.4, guard=True), limit="L"),
+        RunObjective("", EchoConfig(0.4), limit="L"),
+    )
+    for entropy in (1.0, 0.1):
+        one.guard.after_step(nll=0.0, tokens=0, entropy=entropy)
+    assert (one.coeff(0), one.guard_figures()["echo/guard/multiplier"]) == (0.2, 0.5)
+    assert (unguarded.coeff(0), unguarded.guard, unguarded.guard_figures()) == (0.4, None, {})
+
+
+def test_completions_that_are_left_out_whole():
+    config = EchoConfig(1.0, zero_variance_groups="drop", select_rollout=lambda messages, reward: reward > 0)
+    one = RunObjective("", config, limit="L", tools=["a"])
+    origins = [Origin(span) for span in SPANS]
+    rollouts = [([], 1.0), ([], 1.0), ([], 0.0), None]  # the last is padding
+    facts = Tally(environment=12)
+
+    def left(*, equal=(False, True, False, False), **settings):
+        weighed = one.weigh([origins] * 4, equal, facts, **settings)
+        assert all(spans is None or [weight for _, weight in spans] == [1.0, 1.0] for spans in weighed)
+        return [spans is not None for spans in weighed]
+
+    assert left(rollouts=rollouts) == [True, False, False, True]
+    assert left() == [True, False, True, True]
+    assert left(rollouts=rollouts, held_out=True) == [True] * 4
+    assert [tally.selected for tally in one.tallies] == [6, 9]  # of trainings alone
+    assert dict(one.tallies[0].left_out) == {
+        **{("zero_variance_groups", name): count for name, count in (("a", 2), ("user", 1))},
+        **{("select_rollout", name): count for name, count in (("a", 2), ("user", 1))},
+    }
+    assert facts == Tally(environment=12)
+    with pytest.raises(ValueError, match="zip"):
+        left(equal=(False,))
+
+
 def test_a_file_names_the_class_of_an_objective():
     read = Objectives.read({"cubed": {"objective": f"{__name__}:Cubed", "coeff": 0.1}, "plain": {"coeff": 0.2}})
     assert read == {"cubed": Cubed(0.1), "plain": EchoConfig(0.2)}

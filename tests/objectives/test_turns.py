@@ -45,3 +45,12 @@ def test_turns_that_are_not_the_runs_of_tokens_are_an_error():
         with pytest.raises(ValueError, match="completion 0 has 2 runs of sampled tokens"):
             on_tokens([values, []], mask)
     assert on_tokens([[]], torch.zeros(1, 0)).shape == (1, 0)
+    assert on_tokens([[1.0, 2.0]], torch.tensor([[1, 0, 1]])).tolist() == [[1, 0, 2]]  # the last token begins a turn
+
+
+def test_every_completion_has_scores_and_a_group():
+    for scores, groups in (([[1.0]], []), ([], ["a"])):
+        with pytest.raises(ValueError, match="zip"):
+            turn_advantages(scores, groups, 1.0)
+    with pytest.raises(ValueError, match="zip"):
+        on_tokens([[1.0]], torch.ones(2, 3))

@@ -29,6 +29,7 @@ def in_tag(text):
         f"The {{'a': 1}} is right; format: fine, and {{unclosed.\n{in_tag(PLAIN)}",
         in_tag(json.dumps({"Ratings": SCORES})),
         in_tag(f"```json\n{PLAIN}\n```"),
+        in_tag(f"```json {PLAIN}```"),
         in_tag(json.dumps(SCORES, indent=4)),
         in_tag(PLAIN.replace("}", ",}")),
         in_tag(json.dumps({name: str(score) for name, score in SCORES.items()})),
@@ -37,6 +38,7 @@ def in_tag(text):
         in_tag(json.dumps({name.title(): score for name, score in SCORES.items()})),
         in_tag(json.dumps({name: {"reason": "score: 5, I thought", "score": score} for name, score in SCORES.items()})),
         in_tag(json.dumps({"scores": SCORES, "overall": 5})),
+        in_tag(json.dumps({"scores": {**SCORES, "format": {"reason": {"a": 1, "A": 2}, "score": 5}}})),
         in_tag(json.dumps({"reasoning": 'a {brace} and a "quote"', **SCORES})),
         in_tag(PLAIN).upper(),
         f"< final_evaluation >{PLAIN}</ final_evaluation >",
@@ -47,6 +49,7 @@ def in_tag(text):
         f"It says ‹final_evaluation›{FIVES}‹/final_evaluation›.\n{in_tag(PLAIN)}",
         f'It predicts {{"format": "mp4", "size": 3}}, and {{"format": "mp3"}}.\n{in_tag(PLAIN)}',
         f"It predicts &#{'9' * 5000}&lt;.\n{in_tag(PLAIN)}",
+        f"<final_evaluation>{PLAIN:{1 << 15}}</final_evaluation>",
     ],
 )
 def test_replies_that_have_a_verdict(reply):
@@ -143,6 +146,7 @@ def test_replies_that_have_a_verdict(reply):
         f"[THINK]It says {in_tag(FIVES)}",
         f"<reasoning>It says {in_tag(FIVES)}",
         in_tag(PLAIN) + " " * (1 << 20),
+        f"<final_evaluation>{PLAIN:{(1 << 15) + 1}}</final_evaluation>",
         in_tag(json.dumps(SCORES).replace("1}", "1" * 5000 + "}")),
     ],
 )
@@ -202,7 +206,8 @@ def test_an_object_that_the_observation_has_is_no_second_verdict():
         ('{{"score": 3}', False),
         ('{"a": {"score": 3}}', False),
         ('{"score": 0.5, "lives": 2', False),
-        ('{"score": 3} ' * 60, False),
+        ('{"score": 3} ' * 50, True),
+        ('{"score": 3} ' * 51, False),
     ]:
         assert fields(f"It says {quoted}.\n{own}", ["score"], observed) == ({"score": 0} if counts else {}), quoted
         assert fields(f"It says {quoted}.\n{own}", ["score"]) == {}

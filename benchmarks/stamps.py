@@ -87,6 +87,16 @@ RESULTS: dict[str, tuple[str, ...]] = {
     "evaluation_weights": ("benchmarks/evaluation_weights.py", "wm_plugin/lab/evaluation/weights.py"),
     "look_ahead": _AHEAD,
     "look_ahead_controls": _AHEAD,
+    "mutants": (
+        "benchmarks/mutants.py",
+        "benchmarks/mutants.yaml",
+        "wm_plugin/objectives/*.py",
+        "wm_plugin/hosting/*.py",
+        "wm_plugin/rewards/extract.py",
+        "wm_plugin/rewards/verdict.py",
+        "tests/objectives/*.py",
+        "tests/hosting/*.py",
+    ),
     "openenv_server": (
         "benchmarks/openenv_server.py",
         "wm_plugin/worlds/openenv_server.py",

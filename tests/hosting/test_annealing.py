@@ -88,10 +88,27 @@ RULE = {"by": "success", "start": 0.0, "end": 1.0, "change": 0.5, "every": 2, "a
         (RULE, [GOOD] * 2 + [FAIR] * 2 + [BAD] * 2 + [GOOD] * 3, [0, 0, 0.5, 0.5, 0.5, 0.5, 0, 0, 0.5]),
         ({**RULE, "start": 1.0, "end": 0.2}, [GOOD] * 4 + [[]], [1, 1, 0.5, 0.5, 0.2]),  # it becomes easier
         (RULE, [[]] * 5, [0] * 5),  # nothing is known of success
+        (RULE, [GOOD, FAIR, []], [0, 0, 0.5]),  # three of four are enough
+        ({**RULE, "start": 0.5}, [FAIR, [0.0, 0.0], FAIR, FAIR, []], [0.5] * 5),  # one of four, and two of four
     ],
 )
 def test_a_curriculum_by_hand(values, successes, expected):
     assert strengths(values, successes)[0] == expected
+
+
+def test_a_curriculums_defaults_and_bounds():
+    shares = {"start": 0.0, "end": 1.0, "change": 0.1, "above": 0.7, "below": 0.3}
+    assert Curriculum().model_dump() == {"by": "step", "steps": 100, "every": 10, **shares}
+    edges = {"start": 0, "end": 1, "change": 1, "every": 1, "above": 1, "below": 0}
+    assert Curriculum.read({"by": "success", **edges}).model_dump() == {"by": "success", "steps": 100, **edges}
+    for name in shares:
+        for value in (-0.1, 1.1):
+            with pytest.raises(UserError, match=f"{name} is {value}; write a number between 0 and 1"):
+                Curriculum.read({"by": "success", name: value})
+    for by, name in (("step", "steps"), ("success", "every")):
+        assert getattr(Curriculum.read({"by": by, name: 1}), name) == 1
+        with pytest.raises(UserError, match=f"{name} is 0; write a whole number"):
+            Curriculum.read({"by": by, name: 0})
 
 
 def test_a_curriculum_goes_on_where_it_was():

@@ -4,8 +4,10 @@ import json
 
 import pytest
 
+from wm_plugin import EchoConfig
 from wm_plugin.errors import UserError
-from wm_plugin.hosting.config import RunConfig
+from wm_plugin.hosting.annealing import TurnBudget
+from wm_plugin.hosting.config import RunConfig, check_tool_names, read_field
 from wm_plugin.hosting.tags import in_tags, takes_tags
 from wm_plugin.hosting.world import options_of
 from wm_plugin.worlds.grid import GridEnvironment
@@ -125,3 +127,78 @@ def test_of_several_environments_each_is_dressed_by_its_name():
     assert run.class_of({"environment": "plain"}) is worlds["plain"]
     assert not run.simulates_all
     assert RunConfig.read({"environment": "grid", "simulation": MODEL}).simulates_all
+    one = {"environment": {"real": "grid"}, "simulation": {**MODEL, "worlds": ["real"]}}
+    assert RunConfig.read(one).simulates_all
+    assert not RunConfig.read({"environment": "grid"}).simulates_all
+
+
+class Described:
+    """Tools of a file, which only a world model can answer."""
+
+    _wm_file = "tools.json"
+
+    def reset(self): ...
+
+    def look(self) -> str: ...
+
+
+def test_tools_without_a_world_need_a_world_model():
+    worlds = {"described": f"{__name__}:Described", "real": "grid"}
+    for control in ({}, {"control": {**CONTROL, "worlds": ["real"]}}):
+        with pytest.raises(UserError, match=r"tools\.json has tools and no world behind them; add simulation"):
+            RunConfig.read({"environment": worlds, **control}).classes()
+        run = RunConfig.read({"environment": worlds, "simulation": {**MODEL, "worlds": ["described"]}, **control})
+        assert is_simulated(run.classes()["described"])
+
+
+def test_without_an_environment_the_hosts_tools_are_its_own():
+    run = RunConfig.read({})
+    assert (run.classes(), run.factory, run.class_of({"environment": "grid"}), run.named) == ({}, None, None, {})
+
+
+def test_a_rows_class_and_columns():
+    one, several = RunConfig.read({"environment": "grid"}), RunConfig.read({"environment": {"a": "grid", "b": "maze"}})
+    assert one.class_of({}) is one.class_of({"environment": "b"}) is GridEnvironment
+    assert one.columns_of({"board": None, "environment": "b"}) == {"board": None, "environment": "b"}
+    assert several.class_of({"environment": "b"}) is MazeEnvironment
+    assert several.columns_of({"board": "x", "seed": None, "environment": "b"}) == {"board": "x"}
+    assert one.columns_of(None) == several.columns_of(None) == {}
+    with pytest.raises(UserError, match="a row's columns are 'b'; write a mapping"):
+        one.class_of("b")
+    for name, shown in ((None, "None"), ("c", "'c'"), (["a"], r"\['a'\]")):
+        with pytest.raises(UserError, match=f"column `environment` is {shown}, and environment has 'a', 'b'"):
+            several.class_of({"environment": name})
+
+
+def test_a_runs_objectives():
+    assert RunConfig.read({"objective": EchoConfig(0.5)}).objectives == {"": EchoConfig(0.5)}
+    named = '{"tools": {"coeff": 0.1}}'
+    assert RunConfig.read({"world_model": named}).objectives == {"tools": EchoConfig(0.1)}
+    with pytest.raises(UserError, match="world_model names the run's objectives; write coeff, guard in one of them"):
+        RunConfig.read({"world_model": named, "objective": EchoConfig(0.5, guard=True)})
+    with pytest.raises(UserError, match="world_model is not JSON: "):
+        RunConfig.read({"world_model": "{tools"})
+
+
+def test_a_single_field_is_read_as_in_a_run():
+    budget = TurnBudget(start=3)
+    for value in ({"start": 3}, '{"start": 3}', budget):
+        assert read_field("turn_budget", value) == budget
+    assert read_field("environment", '{"a": "grid"}') == {"a": "grid"}
+    for name in RunConfig.model_fields:
+        assert read_field(name, None) is read_field(name, "null") is None or name in (
+            "objective",
+            "protocol",
+            "look_ahead",
+        )
+    with pytest.raises(UserError, match=r"environment is not JSON \("):
+        read_field("environment", "{grid")
+    with pytest.raises(UserError, match="look_ahead is 3; write a mapping"):
+        read_field("look_ahead", "3")
+
+
+def test_tools_of_an_objective_are_known():
+    check_tool_names(None, [], "wm.tools")
+    check_tool_names(["move"], iter(["look", "move"]), "wm.tools")
+    with pytest.raises(UserError, match="wm.tools: there is no tool 'mvoe'; did you mean 'move'"):
+        check_tool_names(["move", "mvoe"], ["move"], "wm.tools")

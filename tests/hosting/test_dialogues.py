@@ -51,6 +51,10 @@ def test_a_part_of_a_row_has_the_columns_of_its_tokens_and_nothing_predicts_its_
     assert weights(dialogues, ROW, 4, 8) == [0, 1, 0, 1]
     assert weights(dialogues, ROW, 6) == [0, 1, 1, 0]
     assert weights(dialogues, ROW, 0, 3) == [0, 0, 0]
+    assert dialogues.columns(ROW, 4, 8)[ENVIRONMENT].tolist() == [0, 1, 0, 1]
+    whole = of(_=EchoConfig(1.0, include_truncated=False))
+    assert (sum(weights(whole)), sum(weights(whole, ROW, 4))) == (5, 3)
+    assert weights(whole, ROW, 0, 8) == [0] * 8  # cut
 
 
 def test_a_selection_sees_what_the_tokens_say():
@@ -89,7 +93,10 @@ def test_a_dialogue_is_left_out_by_its_messages_and_reward_but_never_of_an_evalu
         {"role": "user", "content": "uv"},
         {"role": "assistant", "content": "d"},
     ]
-    assert (seen[0][1], math.isnan(seen[1][1])) == (1.0, True)
+    assert (seen[0][1], math.isnan(seen[1][1]), len(seen)) == (1.0, True, 2)
+    assert sum(weights(dialogues, ROW._replace(trained=[]))) == 5  # nothing is known of its messages
+    assert len(seen) == 2
+    assert sum(weights(of(_=EchoConfig(1.0, zero_variance_groups="drop")))) == 5  # there are no groups
 
 
 @pytest.mark.parametrize(

@@ -120,9 +120,9 @@ class Strength:
 
     curriculum: Curriculum
     value: float = field(init=False)
-    iterations: int = field(default=0, init=False)  # by step: of the run; by success: since the last decision
-    episodes: int = field(default=0, init=False)
-    successes: float = field(default=0.0, init=False)
+    iterations: int = 0  # by step: of the run; by success: since the last decision
+    episodes: int = 0
+    successes: float = 0.0
 
     def __post_init__(self) -> None:
         self.value = float(self.curriculum.start)

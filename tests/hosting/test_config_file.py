@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,17 @@ def test_a_mistake_is_one_line(tmp_path, text, said):
     (tmp_path / "mine.yaml").write_text(text)
     with pytest.raises(UserError, match=said):
         config_file.read(str(tmp_path / "mine.yaml"))
+
+
+def test_defaults_are_beside_the_file_where_there_are_no_recipes(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wm_plugin.recipes", None)  # as in a checkout on the PYTHONPATH
+    monkeypatch.delitem(sys.modules, "wm_plugin.recipes.trl", raising=False)
+    (tmp_path / "base.yaml").write_text("seed: 1")
+    for name in ("base", "tiny"):
+        (tmp_path / f"of_{name}.yaml").write_text(f"defaults: {name}")
+    assert config_file.read(str(tmp_path / "of_base.yaml")) == {"seed": 1}
+    with pytest.raises(UserError, match="defaults names 'tiny', and there is no .*tiny.yaml"):
+        config_file.read(str(tmp_path / "of_tiny.yaml"))
 
 
 def test_a_config_is_written_with_its_defaults(capsys):

@@ -80,6 +80,25 @@ def test_without_actions_there_are_no_shares_and_without_episodes_no_figures():
     assert summary([{"score": math.nan}, {"score": 2.0}]) == {"wm/env/score": 2.0}
 
 
+def test_a_failure_in_one_turn_is_no_success_in_one():
+    figures = summary([{"success": 0.0, "turns": 1.0}, {"success": 1.0}, {"turns": 1.0}])
+    assert figures == {
+        "wm/env/success": 0.5,
+        "wm/env/turns": 1.0,
+        "wm/env/success/turns_1": 0.0,
+        "wm/env/single_turn_success": 0.0,
+    }
+
+
+def test_perturbations_are_shares_of_all_calls_under_control():
+    figures = summary([{"control/calls": 4.0, "control/error": 1.0}, {"control/calls": 2.0}, {"turns": 1.0}])
+    assert {name: value for name, value in figures.items() if "control" in name} == {
+        "wm/env/control/calls": 3.0,
+        "wm/env/control/error": pytest.approx(1 / 6),
+    }
+    assert "wm/env/control/error" in summary([{"control/calls": 0.0, "control/error": 0.0}])
+
+
 def test_successes_by_their_turns():
     names = {0: "1", 1: "1", 2: "2", 3: "3-4", 4: "3-4", 8: "5-8", 9: "9-16", 32: "17-32", 33: "33+", 100: "33+"}
     for turns, name in names.items():

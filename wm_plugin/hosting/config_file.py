@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -95,8 +95,10 @@ def _default(path: str, name: str) -> str:
     beside = Path(path).parent / file
     if beside.is_file():
         return str(beside)
-    spec = find_spec("wm_plugin.recipes.trl")
-    shipped = Path(spec.origin).parent if spec is not None and spec.origin else beside.parent
+    try:
+        shipped = Path(str(files("wm_plugin.recipes.trl")))
+    except ModuleNotFoundError:  # a checkout on the PYTHONPATH
+        shipped = beside.parent
     if not (shipped / file).is_file():
         names = [one.stem for folder in {beside.parent, shipped} for one in folder.glob("*.yaml")]
         raise UserError(f"{path}: defaults names {name!r}, and there is no {beside}{nearest(name, names)}")

@@ -1,6 +1,5 @@
 """Which modules are mutated, and how."""
 
-
 import yaml
 
 from mutants import REASONS, ROOT, TARGETS, Mutant, Tried, mutants, page

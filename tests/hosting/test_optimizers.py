@@ -52,6 +52,21 @@ def test_groups_and_shapes_that_are_given_are_kept() -> None:
     assert found == [(True, 0.3, [(50, 8)]), (False, 0.3, [(17, 8)]), (False, 0.1, [(17,)])]
 
 
+def test_the_papers_learning_rate_and_no_weight_decay_are_the_defaults() -> None:
+    for kind in (MuonWithAdamW, SignSGD):
+        optimizer = kind([{"params": list(model().parameters())}])  # a single group
+        assert {(group["lr"], group["weight_decay"]) for group in optimizer.param_groups} == {(1e-6, 0.0)}
+
+
+def test_a_step_returns_the_loss_of_its_closure() -> None:
+    for kind in (MuonWithAdamW, SignSGD):
+        module = model()
+        loss = module(torch.arange(9)).sum()
+        optimizer = kind(module.parameters())
+        assert optimizer.step(lambda loss=loss: loss) is loss
+        assert optimizer.step() is None
+
+
 def test_it_goes_on_from_a_checkpoint_at_the_schedulers_rate() -> None:
     whole, cut = model(), model()
     optimizer = MuonWithAdamW(whole.parameters(), **SETTINGS)
@@ -81,6 +96,8 @@ def test_it_is_refused_where_there_is_no_matrix_and_where_torch_has_none(monkeyp
     flat = [torch.nn.Parameter(torch.zeros(9)), torch.nn.Parameter(torch.zeros(3))]
     with pytest.raises(UserError, match="found no matrix beside embeddings: DeepSpeed and FSDP1 flatten parameters"):
         MuonWithAdamW(flat)
+    monkeypatch.setattr(optimizers.torch, "__version__", "2.9.0+cu128")
+    optimizers.check_torch()
     monkeypatch.setattr(optimizers.torch, "__version__", "2.8.0+cu128")
     with pytest.raises(UserError, match=r"Muon needs torch >= 2.9, and 2.8.0\+cu128 is installed; take AdamW"):
         MuonWithAdamW(model().parameters())

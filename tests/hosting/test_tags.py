@@ -13,8 +13,9 @@ from wm_plugin.data.schema import Action, Call
 from wm_plugin.errors import UserError
 from wm_plugin.hosting.tags import Tagged, actions_of, begins_to_think, in_tags, takes_tags
 from wm_plugin.hosting.world import missing_columns, tool_methods, tool_names
-from wm_plugin.worlds import grid, maze, sql
+from wm_plugin.worlds import grid, maze, sql, wordle
 from wm_plugin.worlds.wrappers.rewarded import rewarded
+from wm_plugin.worlds.wrappers.verified import verified
 
 BOARD = "#####\n#A.G#\n#####"
 
@@ -179,3 +180,11 @@ class Nothing:
 def test_what_has_no_text_of_actions(environment):
     with pytest.raises(UserError, match=r"^protocol: tags writes one text of actions, and \w+ has the tools "):
         in_tags(environment)
+
+
+def test_agents_that_try_several_calls_have_no_tags():
+    world = {"url": "http://localhost:1/v1", "model": "w"}
+    assert takes_tags(in_tags(verified(wordle.WordleEnvironment, {"world_model": world})))
+    deep = verified(wordle.WordleEnvironment, {"world_model": world, "depth": 2, "agent": world})
+    with pytest.raises(UserError, match=r"verify\.depth is of an agent that calls tools; write depth: 1"):
+        in_tags(deep)

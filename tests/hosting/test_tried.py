@@ -20,6 +20,7 @@ def table(monkeypatch):
         {"host": "trl", "release": release, "transformers": "5.1", "torch": "2", "ok": ok, "date": date(2026, 11, day)}
         for release, ok, day in (("1.0.0", True, 1), ("1.9.2", True, 2), ("1.10.0", False, 3), ("1.16.0", True, 4))
     ]
+    rows += [rows[0] | {"host": "verl", "release": "1.12.0"}]
     monkeypatch.setattr(tried, "tried", lambda: rows)
 
 
@@ -44,11 +45,14 @@ def test_the_table_has_the_ends_of_the_supported_ranges_and_nothing_that_failed(
     assert (found["trl"][0], found["verl"][0]) == (Version("1.0.0"), Version("0.9.1"))
     for versions in found.values():
         assert versions == sorted(set(versions))
-    for row in rows:
-        assert (
-            f"| {row['host']} {row['release']} | {row['transformers']} | "
-            in (ROOT / "docs/compatibility.md").read_text()
-        )
+    assert tried.page() == (ROOT / "docs/compatibility.md").read_text()
+    assert ": failed" not in tried.page()
+
+
+def test_a_release_that_failed_is_said_to_have(monkeypatch):
+    rows = [{**row, "ok": False} for row in tried.tried()]
+    monkeypatch.setattr(tried, "tried", lambda: rows)
+    assert tried.page().count(": failed | ") == len(rows)
 
 
 @pytest.mark.host

@@ -142,7 +142,7 @@ class _Loader(importlib.abc.MetaPathFinder, importlib.machinery.SourceFileLoader
         self.tree = tree
 
     def find_spec(self, name: str, _path: Any = None, _target: Any = None) -> importlib.machinery.ModuleSpec | None:
-        return importlib.util.spec_from_loader(name, self, origin=self.path) if name == self.name else None
+        return importlib.util.spec_from_file_location(name, self.path, loader=self) if name == self.name else None
 
     def get_code(self, _name: str) -> Any:
         return compile(self.tree, self.path, "exec")

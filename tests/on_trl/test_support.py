@@ -21,6 +21,7 @@ from wm_plugin.trl import (
     WorldModelGRPOConfig,
     WorldModelGRPOTrainer,
     WorldModelMixin,
+    _compat,
     async_support,
     doctor,
     support,
@@ -189,6 +190,8 @@ def test_a_column_that_the_environment_needs():
 
     with pytest.raises(UserError, match="the dataset has no column 'level', which Needs.reset needs"):
         ours(environment=Needs)
+    if _compat.installed() >= _compat.ENVIRONMENT_POOLS:  # of several, rows may name the other
+        assert ours(environment={"one": Needs, "other": ToolEnvironment}).environment_factories
 
 
 def test_a_template_that_hides_results_is_refused():

@@ -37,15 +37,6 @@ def has_environments(trainer: Any) -> bool:
     return bool(trainer.environment_factories if installed() >= ENVIRONMENT_POOLS else trainer.environments)
 
 
-def the_environment(trainer: Any) -> Any:
-    """Return an instance of the only environment of a trainer; None if it has none or several. Ends with trl >= 1.8."""
-    if installed() < ENVIRONMENT_POOLS:
-        return trainer.environments[0] if trainer.environments else None
-    if trainer.environment_factories and not trainer._multi_environment:
-        return trainer._environment_pool[None][0]
-    return None
-
-
 def all_environments(trainer: Any) -> list[Any]:
     """Return an instance of each environment of a trainer. Ends with trl >= 1.8."""
     if installed() < ENVIRONMENT_POOLS:

@@ -365,8 +365,10 @@ def _check_columns(trainer: Any) -> None:
     columns = trainer.train_dataset.column_names
     if columns is None:  # a stream whose columns are not known
         return
-    environment = _compat.the_environment(trainer)  # with several a column may belong to some rows only
-    if environment is not None and (missing := missing_columns(type(environment), columns)):
+    environments = _compat.all_environments(trainer)
+    if len(environments) != 1:  # with several a column may belong to some rows only
+        return
+    if missing := missing_columns(type(environments[0]), columns):
         raise UserError(missing)
 
 

@@ -5,7 +5,7 @@
 A mutant is one change of one module: a comparison, an operator, a constant, a condition, or what a function returns. Each is
 tried in a fork of a process that has imported torch, so that it costs no more than its tests; files are not touched. Prints the
 survivors, and the share that was killed. A survivor is either equivalent, which mutants.yaml explains, or a missing assertion:
-then the exit code is 1. Without names, all modules are tried, and results/mutants.md is written.
+then the exit code is 1. Writes the modules' rows in results/mutants.json and .md; those that are not named keep theirs.
 """
 
 import argparse
@@ -16,13 +16,14 @@ import gc
 import importlib.abc
 import importlib.machinery
 import io
+import json
 import os
 import random
 import resource
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,7 +31,7 @@ import yaml
 
 from stamps import ROOT, stamp
 
-RESULTS = ROOT / "benchmarks" / "results" / "mutants.md"
+RESULTS = ROOT / "benchmarks" / "results" / "mutants.json"
 REASONS = Path(__file__).with_suffix(".yaml")  # module -> mutant -> why no test can notice it
 TARGETS: dict[str, list[str]] = {  # module -> its tests, those that are about it first
     "objectives/base": ["tests/objectives/test_echo.py", "tests/objectives", "tests/test_options.py"],
@@ -77,11 +78,7 @@ class Mutant(NamedTuple):
     tree: ast.Module
 
 
-class Tried(NamedTuple):
-    name: str
-    possible: int
-    tried: int
-    survivors: list[Mutant]
+Row = dict[str, Any]  # of a module: `possible` and `tried` mutants, and the `survivors`
 
 
 def mutants(source: str) -> Iterator[Mutant]:
@@ -191,7 +188,8 @@ def main() -> int:
     gc.freeze()  # a collection in a fork, which tests/conftest.py asks for, need not look at what is there already
 
     reasons: dict[str, dict[str, str]] = yaml.safe_load(REASONS.read_text())
-    rows, unexplained = [], 0
+    rows: dict[str, Row] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    unexplained = 0
     for name in args.names or TARGETS:
         path = ROOT / "wm_plugin" / f"{name}.py"
         module = f"wm_plugin.{name.replace('/', '.')}"
@@ -201,7 +199,6 @@ def main() -> int:
         found = list(mutants(path.read_text()))
         some = sorted(random.Random(args.seed).sample(found, min(args.count, len(found))), key=lambda one: one.line)
         left = [one for one in some if survives(module, path, one.tree, TARGETS[name])]
-        rows.append(Tried(name, len(found), len(some), left))
         print(f"{name}: {len(some) - len(left)} of {len(some)} killed ({len(found)} in all)", flush=True)
         for one in left:
             reason = reasons.get(name, {}).get(one.what)
@@ -209,19 +206,17 @@ def main() -> int:
             print(f"  {one.line}: {one.what}\n    {reason or 'NOT EXPLAINED'}", flush=True)
         for what in reasons.get(name, {}).keys() - {one.what for one in found}:
             print(f"  explained, and no longer a mutant: {what}", flush=True)
-    if not args.names:
-        RESULTS.write_text(page(rows, reasons))
-        stamp(RESULTS, {"count": args.count, "seed": args.seed})
-    tried, survived = sum(row.tried for row in rows), sum(len(row.survivors) for row in rows)
-    print(
-        f"{tried - survived} of {tried} killed, {(tried - survived) / tried:.0%}; {unexplained} survivors not explained"
-    )
+        rows[name] = {"possible": len(found), "tried": len(some), "survivors": [one.what for one in left]}
+        RESULTS.write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
+    RESULTS.with_suffix(".md").write_text(page(rows, reasons))
+    stamp(RESULTS, {"count": args.count, "seed": args.seed}, args.names or list(TARGETS))
     return int(unexplained > 0)
 
 
-def page(rows: Sequence[Tried], reasons: dict[str, dict[str, str]]) -> str:
+def page(rows: Mapping[str, Row], reasons: Mapping[str, Mapping[str, str]]) -> str:
     """Return results/mutants.md."""
-    tried, survived = sum(row.tried for row in rows), sum(len(row.survivors) for row in rows)
+    rows = {name: rows[name] for name in TARGETS if name in rows}
+    tried, survived = sum(row["tried"] for row in rows.values()), sum(len(row["survivors"]) for row in rows.values())
     killed = f"{tried - survived} changes ({(tried - survived) / tried:.0%})"
     lines = [
         "# Mutants",
@@ -231,18 +226,15 @@ def page(rows: Sequence[Tried], reasons: dict[str, dict[str, str]]) -> str:
         "",
         "| module | possible | tried | killed | survivors |",
         "|---|---|---|---|---|",
-        *(
-            f"| `{row.name}` | {row.possible} | {row.tried} | {row.tried - len(row.survivors)} | {len(row.survivors)} |"
-            for row in rows
-        ),
-        "",
-        "| survivor, with the change between «» | why no test can notice it |",
-        "|---|---|",
     ]
-    for row in rows:
-        for one in row.survivors:
-            code = one.what.replace("|", "\\|")
-            lines.append(f"| `{row.name}`: `{code}` | {reasons.get(row.name, {}).get(one.what, 'not explained')} |")
+    for name, row in rows.items():
+        left = len(row["survivors"])
+        lines.append(f"| `{name}` | {row['possible']} | {row['tried']} | {row['tried'] - left} | {left} |")
+    lines += ["", "| survivor, with the change between «» | why no test can notice it |", "|---|---|"]
+    for name, row in rows.items():
+        for what in row["survivors"]:
+            code = what.replace("|", "\\|")
+            lines.append(f"| `{name}`: `{code}` | {reasons.get(name, {}).get(what, 'not explained')} |")
     return "\n".join(lines) + "\n"
 
 

@@ -89,13 +89,10 @@ RESULTS: dict[str, tuple[str, ...]] = {
     "look_ahead_controls": _AHEAD,
     "mutants": (
         "benchmarks/mutants.py",
-        "benchmarks/mutants.yaml",
         "wm_plugin/objectives/*.py",
         "wm_plugin/hosting/*.py",
         "wm_plugin/rewards/extract.py",
         "wm_plugin/rewards/verdict.py",
-        "tests/objectives/*.py",
-        "tests/hosting/*.py",
     ),
     "openenv_server": (
         "benchmarks/openenv_server.py",

@@ -2,7 +2,7 @@
 
 import yaml
 
-from mutants import REASONS, ROOT, TARGETS, Mutant, Tried, mutants, page
+from mutants import REASONS, ROOT, TARGETS, mutants, page
 
 SOURCE = '''
 """A docstring: 1 < 2."""
@@ -44,9 +44,10 @@ def test_mutants_by_hand():
 
 
 def test_the_page_counts_and_explains():
-    rows = [Tried("a/b", 9, 4, [Mutant(3, "«x | 1 → Add»", None)]), Tried("a/c", 2, 2, [])]
-    text = page(rows, {"a/b": {"«x | 1 → Add»": "x is 0"}})
+    one = {"possible": 9, "tried": 4, "survivors": ["«x | 1 → Add»"]}
+    rows = {"hosting/tried": {"possible": 2, "tried": 2, "survivors": []}, "hosting/config": one}
+    text = page(rows, {"hosting/config": {"«x | 1 → Add»": "x is 0"}})
     assert "changed 2 modules in 6 small ways" in text
     assert "5 changes (83%) make a test fail" in text
-    assert "| `a/b` | 9 | 4 | 3 | 1 |\n| `a/c` | 2 | 2 | 2 | 0 |\n" in text
-    assert text.endswith("| `a/b`: `«x \\| 1 → Add»` | x is 0 |\n")
+    assert "| `hosting/config` | 9 | 4 | 3 | 1 |\n| `hosting/tried` | 2 | 2 | 2 | 0 |\n" in text
+    assert text.endswith("| `hosting/config`: `«x \\| 1 → Add»` | x is 0 |\n")

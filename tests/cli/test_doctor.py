@@ -73,7 +73,8 @@ def test_a_host_that_cannot_be_imported_fails_with_the_reason(wm, hosts, monkeyp
     hosts(trl="9.9")
     monkeypatch.setitem(sys.modules, "wm_plugin.trl.doctor", None)
     detail = check(wm.json("doctor", code=1), "trl")["detail"]
-    assert "9.9 is installed, but cannot be used (ModuleNotFoundError" in detail
+    reason = "import of wm_plugin.trl.doctor halted; None in sys.modules"
+    assert detail == f"9.9 is installed, but cannot be used (ModuleNotFoundError: {reason})"
 
 
 def test_a_trl_that_is_too_old_is_said_before_it_is_imported(tmp_path):

@@ -127,8 +127,10 @@ def test_everything_passes_the_wrappers_from_the_outermost_to_the_world():
     with resets(training=False, strength=0.5):
         assert world.reset(3, prompt="p") == "ba3"
     assert world.reset(start=4) == "ba4"
-    assert world.add(2, times=3, more=1) == "ba11"
-    assert world.add(number=1) == "ba12"
+    with resets(strength=0.3):
+        world.reset(5)
+    assert world.add(2, times=3, more=1) == "ba12"
+    assert world.add(number=1) == "ba13"
     outer = chain_of(world)
     inner = outer.world
     assert [layer.options for layer in (outer, inner)] == ["b", "a"]
@@ -137,6 +139,7 @@ def test_everything_passes_the_wrappers_from_the_outermost_to_the_world():
     assert outer.noted == [
         ({"start": 3, "prompt": "p"}, Start("p", training=False, strength=0.5)),
         ({"start": 4}, Start(None, training=True, strength=1.0)),
+        ({"start": 5}, Start(None, training=True, strength=0.3)),
         ("add", {"number": 2, "times": 3, "more": 1}),
         ("add", {"number": 1}),
     ]

@@ -6,13 +6,13 @@ steps of 4 of an expert's episodes, in bfloat16 where the processor has it), the
   stock    the agent's tokens alone
   term     the same at coefficient 1: a mean of the agent's tokens, and one of the observations'
 
-Metrics, on 32 databases that nothing is trained on, in nats a token: `env_nll` of the results of an expert's calls, `random_nll` of
-those of random calls, `agent_nll` of an expert's turns, the loss that SFT is for; `success` of 32 played episodes (standard error
-about .08); `perplexity` of 4,096 tokens of Python's documentation.
+Metrics, on 32 databases that nothing is trained on, in nats a token: `env_nll` of the results of an expert's calls, `random_nll`
+of those of random calls, `agent_nll` of an expert's turns, the loss that SFT is for; `success` of 32 played episodes (standard
+error about .08); `perplexity` of 4,096 tokens of Python's documentation.
 
-Rule, over n = 3 seeds, of paired differences with a t interval of 95%: as in agent_sft.py. RL follows from the models of the first
-seeds, as many as time allows, without the term from both and with it (coefficient 1) from `term`. So few steps and seeds make no
-claim about success: its figures are listed as they are.
+Rule, over n = 3 seeds, of paired differences with a t interval of 95%: as in agent_sft.py. RL follows from the models of the
+first seeds, as many as time allows, without the term from both and with it (coefficient 1) from `term`. So few steps and seeds
+make no claim about success: its figures are listed as they are.
 
     python -m wm_plugin.lab.tiny pretrained --out runs/smollm2_135m
     python benchmarks/agent_sft_135m.py --model runs/smollm2_135m --seeds 1 2 3     # a seed takes half an hour of one core

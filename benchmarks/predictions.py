@@ -276,7 +276,7 @@ def table(records: Sequence[dict[str, Any]]) -> str:
         lines += [
             f"## `{setting}`: {sizes['steps']} steps at {sizes['rate']:g}",
             "",
-            f"n = {len(own)} seeds, {seconds:.0f} CPU seconds. Means on held-out rows, and paired differences with their 95% interval.",
+            f"n = {len(own)} seeds, {seconds:.0f} CPU seconds. Means on held-out rows; paired differences with 95% intervals.",
             "",
             *markdown(["", "success", "exact predictions"], [*means, *pairs]),
         ]

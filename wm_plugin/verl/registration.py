@@ -8,9 +8,8 @@ from importlib.resources import files
 from types import ModuleType
 from typing import Any, NoReturn
 
-import yaml
-
 from wm_plugin.errors import nearest
+from wm_plugin.runtime.texts import read_yaml
 from wm_plugin.verl.after_import import on_import
 from wm_plugin.verl.names import AGENT_LOOP, CPU_ROLLOUT, SEARCH_PATH, TRAINER_MODES
 
@@ -120,8 +119,7 @@ def _check_command(arguments: Sequence[str]) -> None:
 
 def _fields(group: str) -> set[str]:
     """Return the fields of `wm` that one of our groups has."""
-    text = files("wm_plugin.recipes.verl.wm").joinpath(f"{group}.yaml").read_text(encoding="utf-8")
-    return set(yaml.safe_load(text)["wm"])
+    return set(read_yaml(files("wm_plugin.recipes.verl.wm") / f"{group}.yaml")["wm"])
 
 
 def _stop(message: str) -> NoReturn:

@@ -93,9 +93,9 @@ def test_every_list_takes_one_value(tmp_path):
     assert config.reward_weights == [2]
     assert (config.echo_config().roles, config.echo_config().tools) == (("tool",), ("move",))
     assert model.lora_target_modules in (["q_proj"], "q_proj")  # TRL's own, of one
-    text = text.replace("reward_funcs: builtins:len", "reward_funcs: null")
-    text = text.replace("echo_roles: tool", "echo_roles: [tool, user]")
-    script, config, _, _ = train.parse(["--config", write(tmp_path, text)])
+    script, config, _, _ = train.parse(
+        ["--config", write(tmp_path, BASE + "reward_funcs: null\necho_roles: [tool, user]\n")]
+    )
     assert (script.reward_funcs, config.echo_roles) == (None, ["tool", "user"])
 
 

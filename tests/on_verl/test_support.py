@@ -37,6 +37,7 @@ from wm_plugin.verl.data import verl_rows, write
 from wm_plugin.verl.names import AGENT_LOOP, TRAINER_MODE
 from wm_plugin.verl.registration import _check, _check_command
 from wm_plugin.verl.rewards import BatchedRewardManager
+from wm_plugin.verl.rows import check_files
 from wm_plugin.verl.sampler import _RewardMixin
 from wm_plugin.verl.trainer import WorldModelTrainerMixin
 from wm_plugin.verl.worker import WorldModelActorRolloutRefWorker, WorldModelTrainingWorker
@@ -382,19 +383,25 @@ def test_rows_that_nothing_can_be_trained_on_are_refused_before_ray_starts(tmp_p
 
 def test_files_that_are_not_here_are_refused_on_one_machine(tmp_path, monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    (tmp_path / "rows.parquet").write_text("")
-    here, gone = f"data.train_files={tmp_path / 'rows.parquet'}", "data.val_files=[hdfs://there/x.parquet,gone.parquet]"
-    support.check_files(stock(here, "data.val_files=hdfs://there/x.parquet"))
+    path = rows(tmp_path / "rows.parquet", "mine")
+    (tmp_path / "text.parquet").write_text("not a parquet file")
+    here, gone = f"data.train_files={path}", "data.val_files=[hdfs://there/x.parquet,gone.parquet]"
+    check_files(stock(here, "data.val_files=hdfs://there/x.parquet"))
     for overrides, message in (
         ([here, gone], "data.val_files: there is no file 'gone.parquet'; python -m wm_plugin.verl.data writes"),
+        (
+            [here, f"data.val_files={tmp_path / 'text.parquet'}"],
+            "text.parquet cannot be read as parquet (Parquet magic bytes",
+        ),
         ([], "data.train_files: there is no file '~/data/rlhf/gsm8k/train.parquet'"),
     ):
-        with pytest.raises(UserError, match=re.escape(message)):
-            support.check_files(stock(*overrides))
-    support.check_files(stock(here, gone, "trainer.nnodes=2"))
-    support.check_files(stock(here, gone, "data.custom_cls.path=mine.py"))
+        with pytest.raises(UserError, match=re.escape(message)) as refused:
+            check_files(stock(*overrides))
+        assert "\n" not in str(refused.value)
+    check_files(stock(here, gone, "trainer.nnodes=2"))
+    check_files(stock(here, gone, "data.custom_cls.path=mine.py"))
     monkeypatch.setenv("RAY_ADDRESS", "auto")
-    support.check_files(stock(here, gone))
+    check_files(stock(here, gone))
 
 
 @pytest.fixture

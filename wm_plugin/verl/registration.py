@@ -74,8 +74,8 @@ def _check_with_the_rest(module: Any) -> None:
 def _check(config: Any) -> None:
     from wm_plugin.errors import UserError
     from wm_plugin.verl.rewards import check_truth
-    from wm_plugin.verl.rows import check_rows
-    from wm_plugin.verl.support import check_config, check_files, check_model_folder, choose_trainer, silence
+    from wm_plugin.verl.rows import check_files, check_rows
+    from wm_plugin.verl.support import check_config, check_model_folder, choose_trainer, silence
 
     try:
         choose_trainer(config)

@@ -356,19 +356,6 @@ def is_one_machine(config: Any) -> bool:
     return not (config.trainer.nnodes > 1 or ray_init.get("address") or os.environ.get("RAY_ADDRESS"))
 
 
-def check_files(config: Any) -> None:
-    """Refuse files of rows that are not there, as `check_model_folder` does a model's folder."""
-    if not is_one_machine(config) or (config.data.get("custom_cls") or {}).get("path"):
-        return
-    for name in ("train_files", "val_files"):
-        files = config.data.get(name)
-        for file in [files] if isinstance(files, str) else files or ():
-            if "://" not in str(file) and not Path(str(file)).expanduser().exists():
-                raise UserError(
-                    f"data.{name}: there is no file {str(file)!r}; python -m wm_plugin.verl.data writes the rows of a world"
-                )
-
-
 def check_model_folder(config: Any) -> None:
     """Refuse the folder of a model that is not there, which verl's workers would find out after minutes.
 

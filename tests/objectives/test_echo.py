@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from wm_plugin import EchoConfig
 from wm_plugin.errors import UserError
@@ -189,6 +190,8 @@ def test_alpha_is_coeff_and_a_misspelt_field_gets_a_near_miss():
     assert config.replace(tools=["a"]).coeff == 0.05
     assert copy.deepcopy(config) == pickle.loads(pickle.dumps(config)) == config
     assert EchoConfig.model_validate(config) is config
+    with pytest.raises(ValidationError, match="input_value='x'"):
+        EchoConfig.model_validate("x")
     for values in ({"coeff": 0.0}, {"coeff": 1.0}):
         with pytest.raises(UserError, match=r"gets coeff twice \(alpha is the same\); keep one"):
             EchoConfig(**values, alpha=0.05)

@@ -60,7 +60,7 @@ def test_categories(action, observation, expected):
         ("a b c d e", "a b x y zz", "retrieval"),  # 60% new, and longer
         ("a b c d e", "a b x y z", "action"),  # as long
         ("a b c d e", "a b x", "transform"),
-        ("a b c d e", "a b xxxxxx", "other"),  # a third new, and longer
+        ("a b c d e", "a b xxxxx", "other"),  # a third new, and as long
     ],
 )
 def test_the_edges_of_categories(action, observation, expected):

@@ -53,7 +53,7 @@ def test_by_hand():
 
 def test_a_step_of_the_term_alone_is_noted():
     meter = Meter(EchoConfig())
-    assert not meter.term_alone
+    assert (meter.term_alone, meter.nll, meter.tokens) == (False, 0.0, 0.0)
     for coeff, advantages, counted, alone in (
         (0.5, 0.0, {"counted": True}, True),
         (0.5, 0.0, {}, False),

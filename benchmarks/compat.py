@@ -102,7 +102,7 @@ class Cell:
         if not self.environment.exists():
             subprocess.run([sys.executable, "-m", "venv", self.environment], check=True)
         pip = ["python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *constraint]
-        wanted = ["--editable", f".[{self.host}]", *self.pins, "pytest", "pytest-timeout"]
+        wanted = ["--editable", f".[{self.host}]", *self.pins, "hypothesis", "pytest", "pytest-timeout"]
         if self.run(*pip, "torch")[0] or self.run(*pip, "--upgrade", *wanted)[0]:
             self.tests = self.trained = "not installed"
             return False

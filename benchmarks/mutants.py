@@ -55,6 +55,7 @@ TARGETS: dict[str, list[str]] = {  # module -> its tests, those that are about i
     "hosting/installation": ["tests/cli/test_doctor.py"],
     "hosting/optimizers": ["tests/hosting/test_optimizers.py"],
     "hosting/predictions": ["tests/hosting/test_predictions.py"],
+    "hosting/rows": ["tests/hosting/test_rows.py"],
     "hosting/tags": ["tests/hosting/test_tags.py"],
     "hosting/tried": ["tests/hosting/test_tried.py"],
     "hosting/world": ["tests/hosting/test_world.py", "tests/hosting", "tests/worlds/wrappers"],

@@ -153,6 +153,14 @@ RESULTS: dict[str, tuple[str, ...]] = {
     "verl_step_time_cpu": ("benchmarks/verl_step_time.py", "benchmarks/paired.py", *_ON_VERL),
     "verl_whole_step": ("benchmarks/verl_whole_step.py", *_ON_VERL),
     "agent_sft": ("benchmarks/agent_sft.py", "wm_plugin/hosting/dialogues.py", "wm_plugin/trl/sft*.py", *_TINY, *_TERM),
+    "agent_sft_135m": (
+        "benchmarks/agent_sft_135m.py",
+        "recipes/trl/echo_sql_135m.yaml",
+        "recipes/trl/sft_tiny.yaml",
+        "wm_plugin/hosting/dialogues.py",
+        "wm_plugin/trl/sft*.py",
+        *_ON_TRL,
+    ),
     "predictions": (
         "benchmarks/predictions.py",
         "wm_plugin/hosting/predictions.py",

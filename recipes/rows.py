@@ -10,8 +10,9 @@ from typing import Any
 import yaml
 
 from wm_plugin.hosting import config_file
+from wm_plugin.hosting.rows import make_rows
 from wm_plugin.runtime.command import exit_code
-from wm_plugin.verl.data import make_rows, verl_rows, write
+from wm_plugin.verl.data import verl_rows, write
 
 
 def sets(settings: dict[str, Any]) -> dict[str, tuple[str, dict[str, Any]]]:
@@ -37,7 +38,8 @@ def main() -> int:
         print(",".join(f"{folder}/{name}.parquet" for name in [*found][1:] or found))
         return 0
     for name, (function, kwargs) in reversed(found.items()):  # the training rows are written last
-        write(verl_rows(make_rows(function, kwargs), name), folder / f"{name}.parquet")
+        rows = make_rows(function, kwargs, field=f"the rows of {name}", kwargs="their arguments")
+        write(verl_rows(rows, name), folder / f"{name}.parquet")
     return 0
 
 

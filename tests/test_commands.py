@@ -8,6 +8,7 @@ from support.commands import INSTALLED, PAGES, ROOT, SCRIPT, commands, for_trl, 
 from support.scripts import listed
 from wm_plugin.cli.main import VERBS, parse
 from wm_plugin.lab.pipelines.shipped import shipped
+from wm_plugin.lab.tiny import __main__ as tiny
 
 OF_HOSTS = ("verl.trainer.main_ppo", "wm_plugin.trl.train")
 # Programs of others, and flags of theirs, of benchmarks and of recipes' scripts, that the text names.
@@ -58,16 +59,24 @@ def test_every_command_is_looked_at(page):
         if words[: len(INSTALLED)] == INSTALLED:
             assert words[4] in listed(words[3]), words
         elif module is not None and module.startswith("wm_plugin."):
-            assert (ROOT / module.replace(".", "/")).with_suffix(".py").is_file(), module
+            path = ROOT / module.replace(".", "/")
+            assert path.with_suffix(".py").is_file() or (path / "__main__.py").is_file(), module
         known = (
             words[0] in ("wm", *OTHERS)
             or SCRIPT.fullmatch(words[0])
             or module == INSTALLED[-1]
             or words[0].startswith("data.")  # further overrides
-            or module in (*OF_HOSTS, *OTHER_MODULES, "wm_plugin.verl.data")
+            or module in (*OF_HOSTS, *OTHER_MODULES, "wm_plugin.verl.data", "wm_plugin.lab.tiny")
             or (words[0] == "python" and words[1].startswith("benchmarks/"))
         )
         assert known, f"no test looks at {' '.join(words)}"
+
+
+def test_the_commands_that_make_models_are_taken():
+    runs = [words for page in PAGES for words in commands(page) if "wm_plugin.lab.tiny" in words]
+    assert runs
+    for words in runs:
+        tiny.read(words[words.index("wm_plugin.lab.tiny") + 1 :])
 
 
 def test_the_commands_of_recipes_comments_are_read():

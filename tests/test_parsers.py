@@ -26,7 +26,6 @@ ALLOWED = {
     "lab/pipelines/records.py": OURS,
     "trl/doctor.py": CONFIG,
     "trl/train.py": CONFIG,
-    "worlds/fictional/spec.py": CONFIG,
     "errors.py": OURS,
     "hosting/hooks.py": OURS,
     "hosting/tried.py": OURS,

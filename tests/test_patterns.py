@@ -33,6 +33,9 @@ TRUSTED = {
     "rewards/extract.py _NAME": "the tag in a reward's config",
     "client/server.py VARIABLE": "the name of a variable in the settings of a server",
     "rewards/rule_places.py regex": "RE2, which is linear: tests/rewards/test_rules.py tries the patterns of datasets",
+    "trl/train.py _raise_user_error": "the user's own config or flags",
+    "verl/registration.py _check_command": "the user's own command",
+    "verl/registration.py _check_command 2": "the user's own command",
     "data/prompts/file.py Prompts.tag": "a file of prompts, of ours or the user's",
     "data/prompts/file.py Prompts._consistent": "a file of prompts, of ours or the user's",
 }

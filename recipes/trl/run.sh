@@ -38,11 +38,11 @@ if [ $kind = sft ]; then
   python -m wm_plugin.hosting.config_file "$config" "datasets=[{path: parquet, data_files: '$rows'}]" > "$out/sft.yaml"
   launch=(trl sft)
   [ -n "$tiny" ] || launch+=(--accelerate_config "$fsdp")
-  # shellcheck disable=SC2206 # several words
-  case $name in # TRL's own command has no term
-    agent_sft_echo) launch=(accelerate launch --config_file "$fsdp" ${LAUNCH:-} -m wm_plugin.trl.train) && flags+=(--trainer sft) ;;
-    agent_sft_echo_tiny) launch=(python -m wm_plugin.trl.train) && flags+=(--trainer sft) ;;
-  esac
+  if [ -n "$coeff" ]; then # TRL's own command has no term
+    # shellcheck disable=SC2206 # several words
+    if [ -n "$tiny" ]; then launch=(python); else launch=(accelerate launch --config_file "$fsdp" ${LAUNCH:-}); fi
+    launch+=(-m wm_plugin.trl.train) && flags+=(--trainer sft)
+  fi
   "${launch[@]}" --config "$out/sft.yaml" "${flags[@]}" "${rest[@]}"
 else
   [ ! -e "$out/recipe.yaml" ] || config=$out/recipe.yaml

@@ -39,8 +39,7 @@ if [ $kind = sft ]; then
   settings+=("data.train_files=$rows" ${model:+"model.path=$model"} ${seed:+"trainer.seed=$seed"} ${batch:+"data.train_batch_size=$batch"}
     ${steps:+"trainer.total_training_steps=$steps"})
   processes=8 trainer=verl.trainer.sft_trainer
-  case $name in agent_sft_echo*) trainer=wm_plugin.verl.sft_trainer ;; esac
-  [ -z "$coeff" ] || settings+=("wm.coeff=$coeff")
+  [ -z "$coeff" ] || { trainer=wm_plugin.verl.sft_trainer && settings+=(+wm=sft "wm.coeff=$coeff"); }
   [ -z "$tiny" ] || processes=${PROCESSES:-1}
   torchrun --standalone --nproc_per_node="$processes" -m "$trainer" \
     --config-path pkg://wm_plugin.recipes.verl --config-name "$(basename "$config" .yaml)" "${settings[@]}" "${rest[@]}"

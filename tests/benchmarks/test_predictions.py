@@ -34,8 +34,8 @@ def test_the_table_says_what_is_null():
     def record(seed, turn):
         held_out = {name: {"success": 0.5, "exact": 0.1 * seed} for name in ("start", "none", "turn", "other")}
         held_out["turn"] = {"success": 0.5 + turn, "exact": 0.1 * seed + 0.2}
-        return {"seed": seed, "held_out": held_out, "cpu_seconds": 1.0}
+        return {"setting": "slow", "seed": seed, "held_out": held_out, "cpu_seconds": 1.0}
 
     text = benchmark.table([record(seed, turn) for seed, turn in enumerate((0.1, -0.1, 0.05, -0.05, 0.0))])
     (line,) = [line for line in text.splitlines() if line.startswith("| turn − none")]
-    assert line == "| turn − none | +0.000 ± 0.098 (null) | +0.200 ± 0.000 (an effect) |"
+    assert line == "| turn − none | +0.000 ± 0.098, null (the interval contains 0) | +0.200 ± 0.000, higher |"

@@ -190,7 +190,7 @@ def test_build_fills_and_refuses_a_file_for_other_tasks(tmp_path, transitions):
         ("c.yaml", b"\xff\xfe", "not UTF-8 at byte 0"),
         ("c.json", b'{"a": {}, "a": {}}', "a key appears twice"),
         ("c.yaml", b"a: {summary: x}\na: {}", "a key appears twice"),
-        ("c.yaml", b"a:\n  summary: x\n  summary: y", "a key appears twice in the mapping in line 2"),
+        ("c.yaml", b"a:\n  summary: x\n  summary: y", "a key appears twice, 'summary' in line 3"),
         ("c.txt", b"", "write a name that ends in .yaml, .yml, .json"),
         ("c.yml", None, "No such file"),
     ],

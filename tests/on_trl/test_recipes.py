@@ -247,19 +247,36 @@ def test_the_tiny_recipe_of_predictions_trains(policy, tmp_path, capsys):
     assert any("eval_wm/env/prediction/written" in row for row in log)
 
 
+def launched(folder, *words, processes=1):
+    """What the last line of `recipes/trl/run.sh`, run in `folder`, says."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = {**os.environ, "PROCESSES": str(processes), "PATH": path, "OMP_NUM_THREADS": "1"}
+    environment["PYTHONPATH"] = str(RECIPES.parent)
+    command = [str(RECIPES / "trl" / "run.sh"), *words, "--json"]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
 @NEEDS_ENVIRONMENTS
 @pytest.mark.slow
 def test_a_recipe_on_two_cpu_processes(policy, tmp_path):
     work = tmp_path / "work"
     (work / "runs").mkdir(parents=True)
     (work / "runs" / "tiny").symlink_to(policy)
-    bin_folder = Path(sys.executable).parent
-    environment = {**os.environ, "PROCESSES": "2", "PATH": f"{bin_folder}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
-    environment["PYTHONPATH"] = str(RECIPES.parent)
-    command = [str(RECIPES / "trl" / "run.sh"), "echo_grpo_tiny", "--max_steps", "2", "--json"]
-    done = subprocess.run(command, cwd=work, env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-3000:]
-    result = json.loads(done.stdout.splitlines()[-1])
+    result = launched(work, "echo_grpo_tiny", "--max_steps", "2", processes=2)
     assert result["steps"] == 2
     # two ranks of 64 completions, each with a prompt of 20 tokens
     assert result["last"][0]["num_tokens"] > 2 * 2 * 64 * 20
+
+
+@NEEDS_ENVIRONMENTS
+@pytest.mark.nightly
+def test_the_term_stays_from_the_warm_start_to_rl(tmp_path):
+    """The commands of docs/sft.md: RL starts from what fine-tuning knew of the world."""
+    (warm,) = launched(tmp_path, "agent_sft_echo_tiny", "--steps", "20")["last"]
+    (cold,) = launched(tmp_path, "echo_grpo_tiny", "--model", "runs/tiny_random", "--max_steps", "1")["last"]
+    model = ("--model", "runs/agent_sft_echo_tiny/model", "--out", "runs/after", "--coeff", "0.05")
+    (after,) = launched(tmp_path, "echo_grpo_tiny", *model, "--max_steps", "1")["last"]
+    assert (warm["echo/coeff"], after["echo/coeff"]) == (1.0, 0.05)
+    assert after["echo/nll"] < cold["echo/nll"] - 1

@@ -12,6 +12,7 @@ import pytest
 import torch
 import trl
 import yaml
+from datasets import Dataset, IterableDataset
 from huggingface_hub.errors import EntryNotFoundError
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -93,7 +94,7 @@ def test_every_list_takes_one_value(tmp_path):
     assert (config.echo_config().roles, config.echo_config().tools) == (("tool",), ("move",))
     assert model.lora_target_modules in (["q_proj"], "q_proj")  # TRL's own, of one
     script, config, _, _ = train.parse(
-        ["--config", write(tmp_path, text + "reward_funcs: null\necho_roles: [tool, user]\n")]
+        ["--config", write(tmp_path, BASE + "reward_funcs: null\necho_roles: [tool, user]\n")]
     )
     assert (script.reward_funcs, config.echo_roles) == (None, ["tool", "user"])
 
@@ -203,15 +204,18 @@ def test_turn_information_in_files_and_flags(tmp_path, line, flags, echo):
     [
         ("echo_coef: 1", [], "'echo_coef' in the config file is not a setting; did you mean 'echo_coeff'?"),
         ("echo_coeff: -1", [], "echo_coeff is -1; write a number >= 0"),
-        ("echo_coeff: lots", [], "invalid float value: 'lots'"),
+        ("echo_coeff: lots", [], "echo_coeff is 'lots'; write a number"),
+        ("max_steps: few", [], "max_steps is 'few'; write a number"),
         ("- 1", [], "holds no mapping"),
         ("env: [a]", [], "env is ['a']; write environment variables as NAME: value"),
         ("a: [", [], "is not YAML"),
+        ("echo_coeff: 1\necho_coeff: 2", [], "is not YAML: a key appears twice, 'echo_coeff' in line 2; keep one"),
         ("echo_coeff: 1", ["--echo-coef=2"], "--echo-coef is not a flag; did you mean '--echo_coeff'?"),
         ("echo_tools: '{broken'", [], "echo_tools is '{broken'; write a list of names"),
         ("echo_select: json:load_it", [], "json has no 'load_it'; did you mean 'load'?"),
         ("echo_guard: {k: 0}", [], "echo_guard.k is 0; write a whole number"),
         ("echo_turn_information: ja", [], "echo_turn_information is 'ja'; write true, false, or ratios"),
+        ("reward_funcs:\n- rouge", [], "reward_funcs: 'rouge' is a reward of this package; write it under rewards"),
         ("rewards:\n- rogue", [], "rewards, entry 1: reward: there is no 'rogue'; did you mean 'rouge'?"),
         ("echo_coeff: 0", ["--rewards", "{path"], "rewards is not JSON"),
         ("echo_coeff: 0", ["--turn_budget", "30"], "turn_budget is '30'; write fields, e.g. {start: 30, every: 100}"),
@@ -348,6 +352,56 @@ def test_wmacts_settings_in_files_and_flags(tmp_path, how):
     assert config.make_turn_budget() is None
 
 
+MADE = SimpleNamespace(  # a module of the user's
+    number=3,
+    not_rows=lambda: 7,
+    texts=lambda: ["a row"],
+    none=list,
+    mixed=lambda: [{"prompt": value} for value in ("one", 1)],
+    fails=lambda: [{"prompt": 1 / 0}],
+    dataset=lambda: Dataset.from_list([{"prompt": "go"}]),
+    stream=lambda: Dataset.from_list([{"prompt": "go"}]).to_iterable_dataset(),
+)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ("made:number", "train_rows: made:number is no function"),
+        ("made:not_rows", "train_rows: made:not_rows returned int, not a list of rows"),
+        ("made:texts", "train_rows: row 0 of made:texts is str, not a mapping of columns"),
+        ("made:none", "train_rows: made:none returned no rows"),
+        ("made:mixed", "train_rows: a column of made:mixed has values of different types in different rows"),
+        (
+            "made:fails",
+            r"train_rows: made:fails raised ZeroDivisionError: division by zero \(.*test_train.py, line \d+\)",
+        ),
+        ("rows.jsonl", "train_rows is 'rows.jsonl', a file, .* for files write dataset_name: FOLDER"),
+    ],
+)
+def test_rows_of_a_users_function_that_are_none(tmp_path, monkeypatch, rows, message):
+    monkeypatch.setitem(sys.modules, "made", MADE)
+    script, *_ = train.parse(["--config", write(tmp_path, BASE), "--train_rows", rows])
+    with pytest.raises(UserError, match=message) as refused:
+        train._rows(script, None, "train")
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("rows", "kind"), [("made:dataset", Dataset), ("made:stream", IterableDataset)])
+def test_a_hosts_dataset_is_taken_as_it_is(tmp_path, monkeypatch, rows, kind):
+    monkeypatch.setitem(sys.modules, "made", MADE)
+    script, *_ = train.parse(["--config", write(tmp_path, BASE), "--train_rows", rows])
+    assert isinstance(train._rows(script, None, "train"), kind)
+
+
+def test_rows_in_a_folder_of_files(tmp_path):
+    """What the message above tells a user to write."""
+    (tmp_path / "rows").mkdir()
+    (tmp_path / "rows" / "train.jsonl").write_text('{"prompt": "go"}\n')
+    script, *_, mixture = train.parse(["--config", write(tmp_path, BASE), "--dataset_name", str(tmp_path / "rows")])
+    assert train._rows(script, mixture, "train").to_list() == [{"prompt": "go"}]
+
+
 def test_sets_of_evaluation_rows(tmp_path):
     path = write(tmp_path, BASE + "environment: grid")
 
@@ -454,4 +508,4 @@ def test_a_run_that_scored_nothing_is_saved_and_ends_with_2(tmp_path, monkeypatc
         assert train.main(["--config", path, *flags]) == 2
         assert reason in capsys.readouterr().err
     assert train.main(["--config", path, "--train_rows_kwargs", '{"count": 0}']) == 2
-    assert capsys.readouterr().err.strip() == "wm train: the training set is empty; give it rows"
+    assert capsys.readouterr().err.strip() == "wm train: train_rows: mine:rows returned no rows"

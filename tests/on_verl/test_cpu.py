@@ -20,6 +20,7 @@ from verl.experimental.agent_loop.tool_parser import ToolParser
 from support.script_on_verl import Script
 from support.verl_recipes import stock
 from wm_plugin.lab.tiny.policy import make_model, make_tokenizer
+from wm_plugin.verl import registration
 from wm_plugin.verl.cpu.generation import Generator
 
 GREEDY = {"temperature": 0.0, "logprobs": True}
@@ -141,6 +142,14 @@ def test_the_group_without_the_variable_is_stopped_in_one_line(monkeypatch, caps
     with pytest.raises(SystemExit, match="2"):
         verl.utils.config.validate_config(stock(groups="cpu"), False, False)
     said = "the group wm: cpu needs a variable of the environment; write VERL_PLATFORM=cpu before the command"
+    assert capsys.readouterr().err == f"wm: {said}\n"
+
+
+def test_the_variable_without_the_group_is_stopped_in_one_line(monkeypatch, capsys):
+    monkeypatch.setattr(registration, "_is_main_ppo", lambda: True)
+    with pytest.raises(SystemExit, match="2"):
+        verl.utils.config.validate_config(stock(groups=None), False, False)
+    said = "VERL_PLATFORM is cpu, and the config is one for GPUs; add the group cpu, as in '+wm=[echo,cpu]'"
     assert capsys.readouterr().err == f"wm: {said}\n"
 
 

@@ -55,6 +55,7 @@ MADE = SimpleNamespace(  # a module, of whose functions none returns rows
     texts=lambda: ["a row"],
     without_prompt=lambda: [{"board": "x"}],
     text_prompt=lambda: [{"prompt": "go"}],
+    fails=lambda: [{"prompt": 1 / 0}],
     own_index=lambda: [{"prompt": PROMPT, "index": 4}],
     mixed=lambda: [{"prompt": PROMPT, "x": value} for value in (1, "one")],
 )
@@ -71,7 +72,9 @@ MADE = SimpleNamespace(  # a module, of whose functions none returns rows
         (["--rows", ROWS, "--kwargs", "3"], "--kwargs is 3; write a mapping"),
         (["--rows", "made:no_rows"], "returned no rows"),
         (["--rows", "made:not_rows"], "returned int, not a list of rows"),
-        (["--rows", "made:texts"], "row 0 is str, not a mapping of columns"),
+        (["--rows", "made:texts"], "row 0 of made:texts is str, not a mapping of columns"),
+        (["--rows", "made:fails"], "made:fails raised ZeroDivisionError: division by zero"),
+        (["--rows", "rows.parquet"], "--rows is 'rows.parquet', a file"),
         (["--rows", "made:without_prompt"], "row 0 has no prompt"),
         (["--rows", "made:text_prompt"], "row 0 has no prompt"),
         (["--rows", "made:own_index"], "row 0 has a column 'index'"),

@@ -24,6 +24,7 @@ def test_an_installation_that_works_and_one_without_an_engine(monkeypatch):
     check = by_name(doctor.checks())["rollout engine"]
     detail = "neither no-such-engine nor nor-this is installed, and main_ppo samples with one of them"
     assert (check.state, check.detail) == ("info", detail)
+    assert "on a CPU none is needed: VERL_PLATFORM=cpu" in check.mend
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,13 @@
 
 import json
 import math
+import os
+import re
 import shutil
+import subprocess
+import sys
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +16,7 @@ pytest.importorskip("verl")
 
 import torch
 
+from support.commands import ROOT, blocks
 from support.run_on_verl import check_rollouts_are_on_policy, run_recipe, walking_policy
 from wm_plugin.data.chat import conversation
 from wm_plugin.data.host_dumps import RENDERED
@@ -159,3 +165,17 @@ def test_wmacts_budget_reaches_the_next_rollout(folder):
     assert sum(rewards) < sum(successes)
     assert run.series("echo/nll")[-1] < run.series("echo/nll")[0]
     check_rollouts_are_on_policy(run)
+
+
+@pytest.mark.nightly
+def test_the_commands_of_the_page_train(tmp_path):
+    """A whole run on a CPU, as a reader of docs/verl.md types it."""
+    (block,) = [block for block in blocks(ROOT / "docs" / "verl.md", "bash") if "--random" in block]
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-ec", block], cwd=tmp_path, env={**os.environ, "PATH": path}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    nll = [float(value) for value in re.findall(r"echo/nll:([\d.]+)", done.stdout)]
+    assert len(nll) == 3
+    assert nll[2] < nll[0]

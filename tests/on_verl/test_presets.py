@@ -13,17 +13,17 @@ from support.reference import term
 from support.run_on_verl import run_recipe, walking_policy
 from wm_plugin.lab.tiny.policy import make_model, make_tokenizer
 
-# what docs/coefficient.md says of each: coefficient, normalization, content alone, temperature
+# what docs/coefficient.md says of each: coefficient, normalization, content alone, the host's errors too, temperature
 SAID = {
-    "blog": (0.05, "selected_tokens", True, 1.0),
-    "paper": (0.05, "per_trajectory", True, 1.0),
-    "prime-rl": (0.1, "selected_tokens", True, 1.0),
-    "verl-recipe": (0.05, "per_trajectory", True, 0.8),
-    "rllm": (0.05, "per_trajectory", False, 1.0),
-    "openenv": (0.1, "per_micro_batch", False, 1.0),
+    "blog": (0.05, "selected_tokens", True, False, 1.0),
+    "paper": (0.05, "per_trajectory", True, True, 1.0),
+    "prime-rl": (0.1, "selected_tokens", True, True, 1.0),
+    "verl-recipe": (0.05, "per_trajectory", True, True, 0.8),
+    "rllm": (0.05, "per_trajectory", False, True, 1.0),
+    "openenv": (0.1, "per_micro_batch", False, True, 1.0),
 }
-# the board that answers a move, and the scaffold that opens the next turn
-ANSWER = re.compile(r"(?<=[UDLR])([#.AGP\n]{19}[>!])(:)")
+# the board that answers a move, or what verl writes after the episode's end, and the scaffold that opens the next turn
+ANSWER = re.compile(r"(?<=[UDLR])([#.AGP\n]{19}[>!]|Error executing tool 'move': The episode is over\.)(:)")
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def folder(tmp_path_factory):
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", SAID)
 def test_two_steps(folder, name):
-    coeff, normalization, content_only, temperature = SAID[name]
+    coeff, normalization, content_only, errors, temperature = SAID[name]
     run = run_recipe(
         "echo_grpo_tiny",
         folder,
@@ -58,7 +58,7 @@ def test_two_steps(folder, name):
     for step, weights in enumerate((before, after)):
         model.load_state_dict(weights)
         rows = [json.loads(line) for line in (folder / name / f"{step + 1}.jsonl").read_text().splitlines()]
-        batch, mask = tensors(rows, tokenizer, content_only)
+        batch, mask = tensors(rows, tokenizer, content_only, errors)
         loss, _ = term(model, [batch], [mask], normalization=normalization, temperature=temperature)
         assert run.series(f"{prefix}/tokens")[step] == int(mask.sum()) > 0
         assert run.series(f"{prefix}/loss")[step] == pytest.approx(coeff * loss.item(), rel=1e-4)
@@ -68,7 +68,7 @@ def _local(value):
     return value.to_local() if hasattr(value, "to_local") else value
 
 
-def tensors(rows, tokenizer, content_only):
+def tensors(rows, tokenizer, content_only, errors):
     """Dumped rollouts as `reference.term` takes a batch, a character a token, and (B, T) which of them count."""
     prompts, responses = ([row[part] for row in rows] for part in ("input", "output"))
     assert len({len(prompt) for prompt in prompts}) == 1
@@ -76,7 +76,8 @@ def tensors(rows, tokenizer, content_only):
     mask = torch.zeros(len(rows), longest, dtype=torch.float64)
     for row, text in enumerate(responses):
         for answer in ANSWER.finditer(text):
-            mask[row, answer.start() : answer.end(1 if content_only else 2)] = 1
+            if errors or not answer[1].startswith("Error"):
+                mask[row, answer.start() : answer.end(1 if content_only else 2)] = 1
     ids = [tokenizer(texts).input_ids for texts in (prompts, [text.ljust(longest, "-") for text in responses])]
     batch = dict(zip(("prompt_ids", "completion_ids"), map(torch.tensor, ids), strict=True))
     return {**batch, **{f"{key[:-3]}mask": torch.ones_like(value) for key, value in batch.items()}}, mask

@@ -17,6 +17,7 @@ from verl.trainer.sft_trainer import SFTTrainer, create_sft_dataset
 
 from support.agent_sft import AGREED, naive, of_spans, write_rollouts
 from support.agreement import make_model, read_tokenizer
+from support.run_on_verl import run_recipe
 from support.upstream import taken_from_host
 from support.verl_recipes import composed, of_recipe
 from wm_plugin.data.building import build
@@ -204,3 +205,19 @@ def test_the_recipe_has_the_group(name):
     assert objective.coeff == 1.0
     (objective,) = support.check_sft(of_recipe(name, "--coeff", "0.3")).values()
     assert objective.coeff == 0.3
+
+
+@pytest.mark.nightly
+def test_the_term_stays_from_the_warm_start_to_rl(tmp_path):
+    """RL starts from what fine-tuning knew of the world."""
+    warm = run_recipe("agent_sft_echo_tiny", tmp_path, "--steps", "20")
+    assert warm.code == 0, warm.output[-3000:]
+    found = []
+    for model in ("tiny_random", "agent_sft_echo_tiny/model"):
+        steps = ("--steps", "1", "--coeff", "0.05", "trainer.save_freq=-1", "--out", f"runs/rl/{model}")
+        run = run_recipe("echo_grpo_tiny", tmp_path, "--model", f"runs/{model}", *steps)
+        assert run.code == 0, run.output[-3000:]
+        assert run.series("echo/coeff") == [0.05]
+        found += run.series("echo/nll")
+    cold, after = found
+    assert after < cold - 1

@@ -37,6 +37,7 @@ from wm_plugin.verl.data import verl_rows, write
 from wm_plugin.verl.names import AGENT_LOOP, TRAINER_MODE
 from wm_plugin.verl.registration import _check, _check_command
 from wm_plugin.verl.rewards import BatchedRewardManager
+from wm_plugin.verl.rows import check_files
 from wm_plugin.verl.sampler import _RewardMixin
 from wm_plugin.verl.trainer import WorldModelTrainerMixin
 from wm_plugin.verl.worker import WorldModelActorRolloutRefWorker, WorldModelTrainingWorker
@@ -380,6 +381,29 @@ def test_rows_that_nothing_can_be_trained_on_are_refused_before_ray_starts(tmp_p
             _check(config)
 
 
+def test_files_that_are_not_here_are_refused_on_one_machine(tmp_path, monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    path = rows(tmp_path / "rows.parquet", "mine")
+    (tmp_path / "text.parquet").write_text("not a parquet file")
+    here, gone = f"data.train_files={path}", "data.val_files=[hdfs://there/x.parquet,gone.parquet]"
+    check_files(stock(here, "data.val_files=hdfs://there/x.parquet"))
+    for overrides, message in (
+        ([here, gone], "data.val_files: there is no file 'gone.parquet'; python -m wm_plugin.verl.data writes"),
+        (
+            [here, f"data.val_files={tmp_path / 'text.parquet'}"],
+            "text.parquet cannot be read as parquet (Parquet magic bytes",
+        ),
+        ([], "data.train_files: there is no file '~/data/rlhf/gsm8k/train.parquet'"),
+    ):
+        with pytest.raises(UserError, match=re.escape(message)) as refused:
+            check_files(stock(*overrides))
+        assert "\n" not in str(refused.value)
+    check_files(stock(here, gone, "trainer.nnodes=2"))
+    check_files(stock(here, gone, "data.custom_cls.path=mine.py"))
+    monkeypatch.setenv("RAY_ADDRESS", "auto")
+    check_files(stock(here, gone))
+
+
 @pytest.fixture
 def with_values(tmp_path, monkeypatch):
     """A config with other values, in a folder with a folder `model`, which is the user's home."""
@@ -448,6 +472,9 @@ def test_a_group_that_hydra_did_not_find_is_named():
             support.check_config(config)
 
 
+SEARCH_PATH = "hydra.searchpath=[pkg://wm_plugin.recipes.verl]"
+
+
 def test_a_command_without_the_search_path_is_stopped_before_hydra_reads_it(capsys):
     """Hydra would say of `+wm=echo wm.coeff=0.05` that there is no wm.coeff."""
     for words in (["+wm=echo", "wm.coeff=0.05"], ["a=b", "++wm=[echo,reward]"]):
@@ -455,9 +482,39 @@ def test_a_command_without_the_search_path_is_stopped_before_hydra_reads_it(caps
             _check_command(words)
         assert stop.value.code == 2
         assert "without 'hydra.searchpath=[pkg://wm_plugin.recipes.verl]'" in capsys.readouterr().err
-    path = "hydra.searchpath=[pkg://wm_plugin.recipes.verl]"
-    for words in ([path, "+wm=echo"], ["--config-name=mine", "+wm=echo"], ["+wm.coeff=1"], []):
+    for words in ([SEARCH_PATH, "+wm=echo"], ["--config-name=mine", "+wm=echo"], ["+wm.coeff=1"], []):
         assert _check_command(words) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["wm.coeff=0.05"], f"wm.coeff is a field of a group that the command lacks; add '{SEARCH_PATH}' +wm=echo"),
+        (
+            [SEARCH_PATH, "wm.coeff=0.05"],
+            f"wm.coeff is a field of a group that the command lacks; add '{SEARCH_PATH}' +wm=echo",
+        ),
+        ([SEARCH_PATH, "+wm=echo", "wm.coef=1"], "wm has no field 'coef'; did you mean 'coeff'?"),
+        (["--config-name=mine", "wm.coef=1"], "wm has no field 'coef'; did you mean 'coeff'?"),
+        ([SEARCH_PATH, "+wm=[echo,cpu]", "wm.guards.k=1"], "wm has no field 'guards'; did you mean 'guard'?"),
+        ([SEARCH_PATH, "+wm=cpu", "wm.coeff=1"], "wm.coeff is a field of the group echo; write '+wm=[cpu,echo]'"),
+        (
+            [SEARCH_PATH, "+wm=reward", "wm.coeff=1"],
+            "wm.coeff is a field of the group echo; write '+wm=[reward,echo]'",
+        ),
+    ],
+)
+def test_a_field_that_no_group_of_the_command_has_is_one_line_before_hydra_reads_it(words, message, capsys):
+    with pytest.raises(SystemExit) as stop:
+        _check_command(words)
+    assert stop.value.code == 2
+    assert capsys.readouterr().err == f"wm: {message}\n"
+
+
+def test_fields_of_the_commands_groups_are_left_to_hydra():
+    for words in (["+wm=[echo,reward]", "wm.reward=rouge", "wm.guard.k=2"], ["++wm=echo", "wm.world_model.a.coeff=1"]):
+        assert _check_command([SEARCH_PATH, *words]) is None
+    assert _check_command(["--config-name=mine", "wm.coeff=1"]) is None
 
 
 @pytest.mark.parametrize("case", ["temperature", "verl's asynchronous mode on others", "the legacy trainer"])
@@ -508,7 +565,6 @@ def run(*arguments, **environment):
     return subprocess.run([sys.executable, *arguments], env=values, capture_output=True, text=True)
 
 
-SEARCH_PATH = "hydra.searchpath=[pkg://wm_plugin.recipes.verl]"
 # a check of the config and the one before Hydra; all others stop a run in the same way as the first
 STOPPED = {
     "a field": ([SEARCH_PATH, "+wm=echo", "+wm.coef=1"], "wm: wm has no field 'coef'; did you mean 'coeff'?"),

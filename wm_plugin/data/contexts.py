@@ -25,7 +25,7 @@ from wm_plugin.data.hidden import PARTS
 from wm_plugin.data.schema import Context, Trajectory, Transition
 from wm_plugin.data.transitions import identity
 from wm_plugin.errors import UserError, nearest, shown
-from wm_plugin.runtime.texts import read_text
+from wm_plugin.runtime.texts import UniqueKeys, read_text
 from wm_plugin.untrusted import loads
 
 OTHERS = "*"
@@ -40,14 +40,8 @@ _BASE: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # every scalar is a 
 Item = TypeVar("Item", bound=Trajectory | Transition)
 
 
-class _Loader(_BASE):  # type: ignore[misc]
-    """Reads nulls as None, and refuses a key that appears twice, as the reading of JSON does."""
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        mapping: dict[Any, Any] = super().construct_mapping(node, deep)
-        if len(mapping) < len(node.value):
-            raise ValueError(f"a key appears twice in the mapping in line {node.start_mark.line + 1}")
-        return mapping
+class _Loader(UniqueKeys, _BASE):  # type: ignore[misc]
+    """Reads nulls as None."""
 
     def construct_scalar(self, node: Any) -> Any:
         value = super().construct_scalar(node)

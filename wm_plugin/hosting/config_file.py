@@ -11,6 +11,7 @@ import yaml
 
 from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.runtime.command import exit_code
+from wm_plugin.runtime.texts import load_yaml
 
 ALIASES = {"alpha": "echo_coeff", "echo_alpha": "echo_coeff"}
 
@@ -56,7 +57,7 @@ def read(path: str, above: tuple[str, ...] = ()) -> dict[str, Any]:
     if path in above:
         raise UserError(f"{path} is among its own defaults ({' -> '.join((*above, path))}); leave one out")
     try:
-        values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        values = load_yaml(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot read the config file {path}: {error}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # also of a date or a number

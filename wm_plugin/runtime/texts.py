@@ -7,6 +7,32 @@ import yaml
 from wm_plugin.errors import UserError
 
 
+class UniqueKeys:
+    """For loaders of YAML: refuses a key that a mapping has twice, of which they would keep the last."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                raise yaml.YAMLError(f"a key appears twice, {key.value!r} in line {key.start_mark.line + 1}; keep one")
+            seen.add(key.value if isinstance(key, yaml.ScalarNode) else id(key))
+        mapping: dict[Any, Any] = super().construct_mapping(node, deep)  # type: ignore[misc]
+        return mapping
+
+
+class _Loader(UniqueKeys, yaml.SafeLoader):
+    pass
+
+
+def load_yaml(text: str) -> Any:
+    """Return the value that YAML from a user's hand stands for.
+
+    Raises:
+        yaml.YAMLError, ValueError, RecursionError: it is not YAML, a key is there twice, or a date or a number is none.
+    """
+    return yaml.load(text, _Loader)
+
+
 def read_text(path: Any, what: str = "") -> str:
     """Return the text of a file: a `Path`, or a resource of the package."""
     name = f"{what}: {str(path)!r}" if what else f"{path}:"
@@ -23,6 +49,6 @@ def read_yaml(path: Any, what: str = "") -> Any:
     """Return the value in a file of YAML; `what` as in `read_text`."""
     text = read_text(path, what)
     try:
-        return yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date that is none
+        return load_yaml(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UserError(f"{path} is not YAML: {' '.join(str(error).split())[:200]}") from None

@@ -11,6 +11,7 @@ import inspect
 import itertools
 import json
 import os
+import re
 import sys
 import typing
 from collections.abc import Callable, Sequence
@@ -20,8 +21,9 @@ from pickle import UnpicklingError
 from textwrap import shorten
 from typing import Any
 
+import pyarrow
 import yaml
-from datasets import Dataset, load_dataset
+from datasets import Dataset, IterableDataset, load_dataset
 from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
 from huggingface_hub.errors import EntryNotFoundError
 from safetensors import SafetensorError
@@ -32,8 +34,10 @@ import wm_plugin.trl
 from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.hosting import config_file
 from wm_plugin.hosting.config import RunConfig
+from wm_plugin.hosting.rows import find_rows, make_rows
 from wm_plugin.options import mapping
 from wm_plugin.registry import import_object
+from wm_plugin.rewards import REWARDS
 from wm_plugin.runtime.command import say
 from wm_plugin.tokens.tokenizer import is_missing_folder
 from wm_plugin.trl import _compat, gguf, support
@@ -152,7 +156,7 @@ def build(arguments: list[str]) -> tuple[Any, Any]:
     if script.trainer == "sft":
         _check_sft(script)
     environment = run_config(script, config).factory
-    reward_funcs = [import_object(path, field="reward_funcs") for path in script.reward_funcs or []]
+    reward_funcs = [_reward_func(path) for path in script.reward_funcs or []]
     reward_funcs += reward_functions(_blocks(script.rewards or []))
     settings = {
         "reward_funcs": reward_funcs,
@@ -206,6 +210,12 @@ def build(arguments: list[str]) -> tuple[Any, Any]:
             raise  # the system's, or of a file in the folder
         raise _no_model(name, str(error).strip().partition("\n")[0]) from error
     return trainer, config.resume_from_checkpoint
+
+
+def _reward_func(path: str) -> Any:
+    if path in REWARDS:
+        raise UserError(f"reward_funcs: {path!r} is a reward of this package; write it under rewards")
+    return import_object(path, field="reward_funcs")
 
 
 def _check_async(script: Any, config: Any, model: Any) -> None:
@@ -351,6 +361,8 @@ def _canonical(argument: str) -> str:
 
 
 def _raise_user_error(message: str) -> Any:
+    if found := re.fullmatch(r"argument --(\w+)\S*: invalid (?:float|int) value: (.*)", message):
+        message = f"{found[1]} is {found[2]}; write a number"
     raise UserError(message)
 
 
@@ -370,15 +382,13 @@ def _blocks(rewards: Any) -> Any:
 
 def _rows(script: Any, mixture: Any, split: str) -> Any:
     """Return the dataset of a split: the rows function, TRL's dataset mixture, or a dataset by name."""
-    path = script.train_rows if split == "train" else script.eval_rows
+    field = f"{split}_rows"
+    path = getattr(script, field)
     if path is not None:
-        function: Callable[..., Any] = import_object(path, field=f"{split}_rows")
-        arguments = mapping(
-            (script.train_rows_kwargs if split == "train" else script.eval_rows_kwargs) or {}, f"{split}_rows_kwargs"
-        )
-        if split == "eval" and _are_sets(arguments, function):
-            return {name: _call(path, function, one, f"eval_rows_kwargs.{name}") for name, one in arguments.items()}
-        return _call(path, function, arguments, f"{split}_rows_kwargs")
+        arguments = mapping(getattr(script, f"{field}_kwargs") or {}, f"{field}_kwargs")
+        if split == "eval" and _are_sets(arguments, find_rows(path, field=field)):
+            return {name: _dataset(path, one, field, f"{field}_kwargs.{name}") for name, one in arguments.items()}
+        return _dataset(path, arguments, field, f"{field}_kwargs")
     name = script.dataset_train_split if split == "train" else script.dataset_test_split
     if mixture.datasets:
         dataset = get_dataset(mixture)
@@ -407,12 +417,16 @@ def _are_sets(arguments: dict[str, Any], function: Callable[..., Any]) -> bool:
     return False
 
 
-def _call(path: str, function: Callable[..., Any], arguments: dict[str, Any], field: str) -> Any:
+def _dataset(path: str, arguments: dict[str, Any], field: str, kwargs: str) -> Dataset | IterableDataset:
+    rows = make_rows(path, arguments, field=field, kwargs=kwargs, keep=(Dataset, IterableDataset))
+    if isinstance(rows, (Dataset, IterableDataset)):
+        return rows
     try:
-        rows = function(**arguments)
-    except TypeError as error:
-        raise UserError(f"{field} do not fit {path}: {error}") from None
-    return rows if hasattr(rows, "column_names") else Dataset.from_list(list(rows))
+        return Dataset.from_list(rows)
+    except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError) as error:
+        raise UserError(
+            f"{field}: a column of {path} has values of different types in different rows: {error}"
+        ) from None
 
 
 def _refuse(error: BaseException) -> int:

@@ -8,7 +8,7 @@ the environment's `reset`.
 
 import argparse
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -17,8 +17,8 @@ import pyarrow.parquet
 
 from wm_plugin.data.outputs import atomic, check_apart, check_out, files_in
 from wm_plugin.errors import UserError
+from wm_plugin.hosting.rows import make_rows
 from wm_plugin.options import mapping
-from wm_plugin.registry import import_object
 
 ABILITY = "agent"  # verl only groups by it
 
@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         options = _parser().parse_args(argv)
         arguments = mapping(options.kwargs, "--kwargs")
         check_apart(files_in(arguments), {"--out": options.out})
-        rows = make_rows(options.rows, arguments)
+        rows = make_rows(options.rows, arguments, field="--rows", kwargs="--kwargs")
         source = options.data_source or options.rows.replace(":", ".").rpartition(".")[0]
         write(verl_rows(rows, source), options.out)
     except UserError as error:
@@ -39,37 +39,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def make_rows(path: str, arguments: Mapping[str, Any]) -> list[Any]:
-    """Return the rows of the function at a dotted path.
-
-    Raises:
-        UserError: the function does not exist, cannot be called with these arguments, or returns no rows.
-    """
-    function = import_object(path, field="--rows")
-    if not callable(function):
-        raise UserError(f"--rows: {path} is no function; write one that returns the rows, as dataset_rows does")
-    try:
-        rows = function(**arguments)
-    except TypeError as error:
-        raise UserError(f"--kwargs do not fit {path}: {error}") from None
-    if not isinstance(rows, Iterable):
-        raise UserError(f"--rows: {path} returned {type(rows).__name__}, not a list of rows")
-    listed = list(rows)
-    if not listed:
-        raise UserError(f"--rows: {path} returned no rows")
-    return listed
-
-
-def verl_rows(rows: Sequence[Any], data_source: str) -> list[dict[str, Any]]:
+def verl_rows(rows: Sequence[Mapping[str, Any]], data_source: str) -> list[dict[str, Any]]:
     """Rows in verl's layout, from rows with a `prompt` of messages.
 
     Raises:
-        UserError: a row is not a mapping, has no prompt, or has a column `index`, which verl uses itself.
+        UserError: a row has no prompt, or has a column `index`, which verl uses itself.
     """
     converted = []
     for index, row in enumerate(rows):
-        if not isinstance(row, Mapping):
-            raise UserError(f"row {index} is {type(row).__name__}, not a mapping of columns")
         prompt = row.get("prompt")
         if not isinstance(prompt, list) or not prompt or not all(_is_message(message) for message in prompt):
             raise UserError(f"row {index} has no prompt; write a list of messages, each with a role and a content")

@@ -74,4 +74,7 @@ def _engine() -> Check:
     if there:
         return Check("rollout engine", "ok", f"{', '.join(there)}")
     text = f"neither {' nor '.join(ENGINES)} is installed, and main_ppo samples with one of them"
-    return Check("rollout engine", "info", text, "pip install the one that your verl supports")
+    mend = (
+        "pip install the one that your verl supports; on a CPU none is needed: VERL_PLATFORM=cpu and '+wm=[echo,cpu]'"
+    )
+    return Check("rollout engine", "info", text, mend)

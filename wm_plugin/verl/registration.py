@@ -1,11 +1,15 @@
 """Registers our trainer modes and agent loop with verl, and our check of a config with verl's."""
 
 import os
+import re
 import sys
 from collections.abc import Sequence
+from importlib.resources import files
 from types import ModuleType
 from typing import Any, NoReturn
 
+from wm_plugin.errors import nearest
+from wm_plugin.runtime.texts import read_yaml
 from wm_plugin.verl.after_import import on_import
 from wm_plugin.verl.names import AGENT_LOOP, CPU_ROLLOUT, SEARCH_PATH, TRAINER_MODES
 
@@ -60,6 +64,8 @@ def _check_with_the_rest(module: Any) -> None:
             _stop("the group wm: cpu needs a variable of the environment; write VERL_PLATFORM=cpu before the command")
         if config.get("wm") is not None:
             _check(config)  # first: verl's takes longer, it loads the model's config
+        if _on_cpu() and config.trainer.get("device") != "cpu" and _is_main_ppo():
+            _stop("VERL_PLATFORM is cpu, and the config is one for GPUs; add the group cpu, as in '+wm=[echo,cpu]'")
         return validate(config, *args, **kwargs)
 
     module.validate_config = validate_config
@@ -68,13 +74,15 @@ def _check_with_the_rest(module: Any) -> None:
 def _check(config: Any) -> None:
     from wm_plugin.errors import UserError
     from wm_plugin.verl.rewards import check_truth
-    from wm_plugin.verl.rows import check_rows
+    from wm_plugin.verl.rows import check_files, check_rows
     from wm_plugin.verl.support import check_config, check_model_folder, choose_trainer, silence
 
     try:
         choose_trainer(config)
         wm = check_config(config)
         check_model_folder(config)
+        if _is_main_ppo():
+            check_files(config)
         check_rows(config)
         for text in filter(None, (silence(config, wm), check_truth(config))):
             print(f"wm: {text}", file=sys.stderr)
@@ -85,17 +93,33 @@ def _check(config: Any) -> None:
 
 
 def _check_command(arguments: Sequence[str]) -> None:
-    """Stop where Hydra would not find our groups, before it says of `+wm=echo wm.coeff=0.05` that there is no `wm.coeff`.
+    """Stop where Hydra's message would mislead: a field of `wm` that there is not, or our groups left out or without their path.
 
-    With a config of the user's own, which may have the search path, Hydra and the check of the config have the word.
+    A config of the user's own may have the search path and the group.
     """
-    if any(word.startswith("-") or "hydra.searchpath" in word for word in arguments):
+    known = {group: _fields(group) for group in ("echo", "reward")}
+    names = [found[1] for word in arguments if (found := re.match(r"wm\.(\w+)", word))]
+    for name in names:
+        if not any(name in fields for fields in known.values()):
+            _stop(f"wm has no field {name!r}{nearest(name, set().union(*known.values()))}")
+    if any(word.startswith("-") for word in arguments):
         return
-    for word in arguments:
-        if word.startswith(("+wm=", "++wm=")):
-            _stop(
-                f"{word} is one of our groups, which Hydra does not find without 'hydra.searchpath=[{SEARCH_PATH}]'; add that"
-            )
+    groups = [word for word in arguments if word.startswith(("+wm=", "++wm="))]
+    path = f"'hydra.searchpath=[{SEARCH_PATH}]'"
+    if groups and not any("hydra.searchpath" in word for word in arguments):
+        _stop(f"{groups[0]} is one of our groups, which Hydra does not find without {path}; add that")
+    if names and not groups:
+        _stop(f"wm.{names[0]} is a field of a group that the command lacks; add {path} +wm=echo")
+    chosen = re.findall(r"\w+", " ".join(word.partition("=")[2] for word in groups))
+    for name in names:
+        owners = [group for group, fields in known.items() if name in fields]
+        if not {*owners} & {*chosen}:
+            _stop(f"wm.{name} is a field of the group {owners[0]}; write '+wm=[{','.join([*chosen, owners[0]])}]'")
+
+
+def _fields(group: str) -> set[str]:
+    """Return the fields of `wm` that one of our groups has."""
+    return set(read_yaml(files("wm_plugin.recipes.verl.wm") / f"{group}.yaml")["wm"])
 
 
 def _stop(message: str) -> NoReturn:

@@ -9,6 +9,7 @@ import pyarrow.parquet
 
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.untrusted import loads
+from wm_plugin.verl.support import is_one_machine
 
 
 def check_rows(config: Any) -> None:
@@ -40,6 +41,32 @@ def check_rows(config: Any) -> None:
             raise UserError(
                 f"data.{name}_files has {total} rows, fewer than a step takes: write data.train_batch_size={total} or less"
             )
+
+
+def check_files(config: Any) -> None:
+    """Refuse files that are not there, or not parquet, where they say that they are.
+
+    On one machine only: of a cluster, another one may have them.
+    """
+    if not is_one_machine(config) or (config.data.get("custom_cls") or {}).get("path"):
+        return
+    for name in ("train_files", "val_files"):
+        files = config.data.get(name)
+        for file in [files] if isinstance(files, str) else files or ():
+            path = Path(str(file)).expanduser()
+            if "://" in str(file):
+                continue
+            if not path.exists():
+                raise UserError(
+                    f"data.{name}: there is no file {str(file)!r}; python -m wm_plugin.verl.data writes the rows of a world"
+                )
+            try:
+                if path.suffix == ".parquet":
+                    pyarrow.parquet.ParquetFile(path).close()
+            except (pyarrow.ArrowException, OSError) as error:
+                raise UserError(
+                    f"data.{name}: {file} cannot be read as parquet ({' '.join(str(error).split())[:200]})"
+                ) from None
 
 
 def _look(file: str, most: int) -> tuple[int, list[str]] | None:

@@ -350,13 +350,18 @@ def check_config(config: Any) -> WorldModelConfig:
     return wm
 
 
+def is_one_machine(config: Any) -> bool:
+    """Return whether this machine is all that Ray will have."""
+    ray_init = (config.get("ray_kwargs") or {}).get("ray_init") or {}
+    return not (config.trainer.nnodes > 1 or ray_init.get("address") or os.environ.get("RAY_ADDRESS"))
+
+
 def check_model_folder(config: Any) -> None:
     """Refuse the folder of a model that is not there, which verl's workers would find out after minutes.
 
     On one machine only: of a cluster, another one may have it.
     """
-    ray_init = (config.get("ray_kwargs") or {}).get("ray_init") or {}
-    if config.trainer.nnodes > 1 or ray_init.get("address") or os.environ.get("RAY_ADDRESS"):
+    if not is_one_machine(config):
         return
     for name in ("path", "hf_config_path", "tokenizer_path"):
         path = str(config.actor_rollout_ref.model.get(name) or "")

@@ -63,7 +63,7 @@ def pipeline(
     """Run a pipeline: data, training, evaluation, report, for each arm and seed.
 
     NAME is one of those that come with this package, which `wm lab pipeline` lists, or a YAML file of your own
-    (docs/evaluation.md). A step runs if its commands, the content of what it needs, or what it made are not as they were.
+    (docs/pipelines.md). A step runs if its commands, the content of what it needs, or what it made are not as they were.
     After an interrupt or a failure the same command goes on.
 
     ```

@@ -1,4 +1,4 @@
-"""Pipelines: a YAML file of commands with their inputs and outputs (docs/evaluation.md); what is not done is run."""
+"""Pipelines: a YAML file of commands with their inputs and outputs (docs/pipelines.md); what is not done is run."""
 
 from wm_plugin.lab.pipelines.expand import Step, expand
 from wm_plugin.lab.pipelines.file import Pipeline, read

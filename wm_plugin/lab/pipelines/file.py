@@ -9,6 +9,7 @@ from pydantic import BeforeValidator
 
 from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.options import Options, option
+from wm_plugin.runtime.texts import UniqueKeys
 
 OWN = ("work", "here")  # names that every file has: the folder of all results, and that of the file
 
@@ -56,11 +57,14 @@ class Pipeline(Options):
         return UserError(f"{self.path}: {f'step {step}: ' if step else ''}{text}")
 
 
+class _Loader(UniqueKeys, yaml.BaseLoader):
+    """Takes every scalar as a text."""
+
+
 def read(path: Path, sets: Sequence[str] = ()) -> Pipeline:
     """Read a pipeline's file; `sets` are `NAME=VALUE` of settings, of lists with commas between the values."""
     try:
-        # the base loader takes every scalar as a text
-        top = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)
+        top = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
         if not isinstance(top, dict) or not isinstance(top.get("steps"), dict):
             raise UserError("is no pipeline; write `steps:`, and under it each step's name with `run:` and `makes:`")
         for step in top["steps"].values():

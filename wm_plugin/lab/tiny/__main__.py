@@ -18,14 +18,17 @@ WORDY: dict[str, Any] = {"heads": 4, "layers": 4, "width": 128, "positions": 409
 
 
 def main(arguments: list[str] | None = None) -> int:
-    words = sys.argv[1:] if arguments is None else arguments
-    if words[:1] not in (["-h"], ["--help"]) and (not words or words[0].startswith("-")):
-        words = ["policy", *words]
-    options = _parser().parse_args(words)
+    options = read(sys.argv[1:] if arguments is None else arguments)
     if getattr(options, "command", [])[:1] == ["--"]:
         del options.command[0]
     done: int | None = options.run(options)
     return done or 0
+
+
+def read(words: list[str]) -> Namespace:
+    if words[:1] not in (["-h"], ["--help"]) and (not words or words[0].startswith("-")):
+        words = ["policy", *words]
+    return _parser().parse_args(words)
 
 
 def _parser() -> argparse.ArgumentParser:

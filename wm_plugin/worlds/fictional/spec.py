@@ -17,6 +17,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from wm_plugin.errors import UserError, nearest, shown
+from wm_plugin.runtime.texts import load_yaml
 from wm_plugin.untrusted import loads
 from wm_plugin.worlds.kit.described import described
 
@@ -239,7 +240,7 @@ def load(name_or_path: str) -> Spec:
         text = path.read_text(encoding="utf-8")
         if len(text) > LARGEST:  # it becomes a column of each row
             raise UserError(f"{path}: a specification has at most {LARGEST:,} characters")
-        values = yaml.safe_load(text)
+        values = load_yaml(text)
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror or error})") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # also of a date or a number

@@ -60,3 +60,8 @@ def test_what_makes_no_rows_is_one_line(path, arguments, message):
     with pytest.raises(UserError, match="^" + re.escape(message)) as refused:
         rows(path, **arguments)
     assert "\n" not in str(refused.value)
+
+
+def test_a_failure_of_the_users_code_says_where():
+    with pytest.raises(UserError, match=r"\(.*test_rows\.py, line \d+\)$"):
+        rows("made:fails")

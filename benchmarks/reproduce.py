@@ -85,8 +85,8 @@ def run(name: str, asked: Question, work: Path, host: str, *, quick: bool) -> li
     for own in [[seed] for seed in seeds] if isinstance(asked.seeds, Each) else [seeds]:
         key = "seed" if isinstance(asked.seeds, Each) else "seeds"
         chosen = {**settings, key: ",".join(map(str, own))}
-        # a folder an answer: other settings must not overwrite what was run with these
-        out = work / f"{name}_{digest(json.dumps([asked.pipeline, chosen], sort_keys=True).encode())}"
+        # a folder for each settings, and one for the questions that share them
+        out = work / f"{asked.pipeline}_{digest(json.dumps(chosen, sort_keys=True).encode())}"
         command = [sys.executable, "-m", "wm_plugin", "lab", "pipeline", asked.pipeline, "--out", str(out)]
         sets = [word for key, value in chosen.items() for word in ("--set", f"{key}={value}")]
         # its steps call `wm` and `python`: those of this environment
@@ -226,13 +226,13 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
 
     out = (options.work / "quick" if options.quick else HERE / "results") / "reproduce.json"
-    found = json.loads(out.read_text()) if out.exists() else {}
     for name, asked in chosen.items():
-        work = options.work / ("quick" if options.quick else "whole") / options.paper
+        work = options.work / ("quick" if options.quick else "whole")
         folders = run(name, asked, work, options.host, quick=options.quick)
         rows = judge(asked, read(asked, folders))
         settings = {**asked.settings, **(asked.quick if options.quick else {})}
         key = f"{options.paper}: {name}" + (f" ({options.host})" if options.host != "trl" else "")
+        found = json.loads(out.read_text()) if out.exists() else {}  # another paper's run may have written meanwhile
         found[key] = {**asked.model_dump(include={"question", "pipeline", "against"}), "host": options.host}
         found[key] |= {"settings": settings, "declared": digest(asked.model_dump_json().encode()), "claims": rows}
         out.parent.mkdir(parents=True, exist_ok=True)

@@ -10,14 +10,16 @@ from wm_plugin.errors import UserError
 class UniqueKeys:
     """For loaders of YAML: refuses a key that a mapping has twice, of which they would keep the last."""
 
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+    def compose_mapping_node(self, anchor: Any) -> Any:  # where `<<` has not brought keys in yet
+        node = super().compose_mapping_node(anchor)  # type: ignore[misc]
         seen = set()
         for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.value in seen:
-                raise yaml.YAMLError(f"a key appears twice, {key.value!r} in line {key.start_mark.line + 1}; keep one")
-            seen.add(key.value if isinstance(key, yaml.ScalarNode) else id(key))
-        mapping: dict[Any, Any] = super().construct_mapping(node, deep)  # type: ignore[misc]
-        return mapping
+            if isinstance(key, yaml.ScalarNode):
+                if (key.tag, key.value) in seen:
+                    where = f"line {key.start_mark.line + 1}"
+                    raise yaml.YAMLError(f"a key appears twice, {key.value!r} in {where}; keep one")
+                seen.add((key.tag, key.value))
+        return node
 
 
 class _Loader(UniqueKeys, yaml.SafeLoader):

@@ -495,7 +495,6 @@ def test_a_command_without_the_search_path_is_stopped_before_hydra_reads_it(caps
             f"wm.coeff is a field of a group that the command lacks; add '{SEARCH_PATH}' +wm=echo",
         ),
         ([SEARCH_PATH, "+wm=echo", "wm.coef=1"], "wm has no field 'coef'; did you mean 'coeff'?"),
-        (["--config-name=mine", "wm.coef=1"], "wm has no field 'coef'; did you mean 'coeff'?"),
         ([SEARCH_PATH, "+wm=[echo,cpu]", "wm.guards.k=1"], "wm has no field 'guards'; did you mean 'guard'?"),
         ([SEARCH_PATH, "+wm=cpu", "wm.coeff=1"], "wm.coeff is a field of the group echo; write '+wm=[cpu,echo]'"),
         (
@@ -514,7 +513,20 @@ def test_a_field_that_no_group_of_the_command_has_is_one_line_before_hydra_reads
 def test_fields_of_the_commands_groups_are_left_to_hydra():
     for words in (["+wm=[echo,reward]", "wm.reward=rouge", "wm.guard.k=2"], ["++wm=echo", "wm.world_model.a.coeff=1"]):
         assert _check_command([SEARCH_PATH, *words]) is None
-    assert _check_command(["--config-name=mine", "wm.coeff=1"]) is None
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--config-name=mine", "wm.coeff=1", "wm.own=1"],
+        [SEARCH_PATH, "+wm=mine", "wm.own=1"],
+        [SEARCH_PATH, "+wm=[echo,groups/mine]", "wm.own=1"],
+        [SEARCH_PATH, "+wm=echo", "wm.objective=mine:Objective", "wm.own=1"],
+        [SEARCH_PATH, "+wm=echo", "+wm.objective=mine:Objective", "wm.own=1"],
+    ],
+)
+def test_a_config_a_group_and_an_objective_of_ones_own_may_have_any_field(words):
+    assert _check_command(words) is None
 
 
 @pytest.mark.parametrize("case", ["temperature", "verl's asynchronous mode on others", "the legacy trainer"])

@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Sequence
 from importlib.resources import files
+from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
@@ -95,22 +96,24 @@ def _check(config: Any) -> None:
 def _check_command(arguments: Sequence[str]) -> None:
     """Stop where Hydra's message would mislead: a field of `wm` that there is not, or our groups left out or without their path.
 
-    A config of the user's own may have the search path and the group.
+    A config, a group or an objective of the user's own may have any field.
     """
+    if any(word.startswith("-") or re.match(r"\+{0,2}wm\.objective=", word) for word in arguments):
+        return
+    groups = [word for word in arguments if word.startswith(("+wm=", "++wm="))]
+    chosen = re.findall(r"[\w./-]+", " ".join(word.partition("=")[2] for word in groups))
+    if not {*chosen} <= {Path(one.name).stem for one in files("wm_plugin.recipes.verl.wm").iterdir()}:
+        return
     known = {group: _fields(group) for group in ("echo", "reward")}
     names = [found[1] for word in arguments if (found := re.match(r"wm\.(\w+)", word))]
     for name in names:
         if not any(name in fields for fields in known.values()):
             _stop(f"wm has no field {name!r}{nearest(name, set().union(*known.values()))}")
-    if any(word.startswith("-") for word in arguments):
-        return
-    groups = [word for word in arguments if word.startswith(("+wm=", "++wm="))]
     path = f"'hydra.searchpath=[{SEARCH_PATH}]'"
     if groups and not any("hydra.searchpath" in word for word in arguments):
         _stop(f"{groups[0]} is one of our groups, which Hydra does not find without {path}; add that")
     if names and not groups:
         _stop(f"wm.{names[0]} is a field of a group that the command lacks; add {path} +wm=echo")
-    chosen = re.findall(r"\w+", " ".join(word.partition("=")[2] for word in groups))
     for name in names:
         owners = [group for group, fields in known.items() if name in fields]
         if not {*owners} & {*chosen}:

@@ -6,19 +6,10 @@ from transformers import TrainerCallback
 
 from support import reference
 from support.on_trl import Ours, config, make, make_model, series
+from support.reference import SAID
 from wm_plugin import EchoConfig
 from wm_plugin.errors import UserError
 from wm_plugin.objectives.echo import PRESETS
-
-# what docs/coefficient.md says of each: coefficient, normalization, content alone, hosts' errors, temperature
-SAID = {
-    "blog": (0.05, "selected_tokens", True, False, 1.0),
-    "paper": (0.05, "per_trajectory", True, True, 1.0),
-    "prime-rl": (0.1, "selected_tokens", True, True, 1.0),
-    "verl-recipe": (0.05, "per_trajectory", True, True, 0.8),
-    "rllm": (0.05, "per_trajectory", False, True, 1.0),
-    "openenv": (0.1, "per_micro_batch", False, True, 1.0),
-}
 
 
 class Weights(TrainerCallback):

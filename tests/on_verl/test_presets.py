@@ -9,19 +9,10 @@ pytest.importorskip("verl")
 
 import torch
 
-from support.reference import term
+from support.reference import SAID, term
 from support.run_on_verl import run_recipe, walking_policy
 from wm_plugin.lab.tiny.policy import make_model, make_tokenizer
 
-# what docs/coefficient.md says of each: coefficient, normalization, content alone, the host's errors too, temperature
-SAID = {
-    "blog": (0.05, "selected_tokens", True, False, 1.0),
-    "paper": (0.05, "per_trajectory", True, True, 1.0),
-    "prime-rl": (0.1, "selected_tokens", True, True, 1.0),
-    "verl-recipe": (0.05, "per_trajectory", True, True, 0.8),
-    "rllm": (0.05, "per_trajectory", False, True, 1.0),
-    "openenv": (0.1, "per_micro_batch", False, True, 1.0),
-}
 # the board that answers a move, or what verl writes after the episode's end, and the scaffold that opens the next turn
 ANSWER = re.compile(r"(?<=[UDLR])([#.AGP\n]{19}[>!]|Error executing tool 'move': The episode is over\.)(:)")
 

@@ -14,6 +14,16 @@ BYTES = {char: bytes([byte]) for byte, char in bytes_to_unicode().items()}
 # the host's failures: what TRL writes for an exception and for an unknown tool
 HOST_MADE = b"{'error': "
 
+# what docs/coefficient.md says of each: coefficient, normalization, content alone, hosts' errors, temperature
+SAID = {
+    "blog": (0.05, "selected_tokens", True, False, 1.0),
+    "paper": (0.05, "per_trajectory", True, True, 1.0),
+    "prime-rl": (0.1, "selected_tokens", True, True, 1.0),
+    "verl-recipe": (0.05, "per_trajectory", True, True, 0.8),
+    "rllm": (0.05, "per_trajectory", False, True, 1.0),
+    "openenv": (0.1, "per_micro_batch", False, True, 1.0),
+}
+
 
 def selected(
     row_ids: list[int], mask: list[int], tool_mask: list[int], tokenizer: Any, *, content_only: bool, errors: bool

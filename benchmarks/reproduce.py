@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import re
+import resource
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,6 +31,7 @@ from wm_plugin.runtime.command import exit_code
 
 HERE = Path(__file__).parent
 QUICK_SEEDS = 2
+SPENT = "cpu_seconds.json"  # beside the folders of the runs
 
 Values = dict[tuple[str, str, str], dict[int, float]]  # (arm, what was evaluated, measure): the value of each seed
 
@@ -86,15 +88,30 @@ def run(name: str, asked: Question, work: Path, host: str, *, quick: bool) -> li
         key = "seed" if isinstance(asked.seeds, Each) else "seeds"
         chosen = {**settings, key: ",".join(map(str, own))}
         # a folder for each settings, and one for the questions that share them
-        out = work / f"{asked.pipeline}_{digest(json.dumps(chosen, sort_keys=True).encode())}"
+        out = work / f"{Path(asked.pipeline).stem}_{digest(json.dumps(chosen, sort_keys=True).encode())}"
         command = [sys.executable, "-m", "wm_plugin", "lab", "pipeline", asked.pipeline, "--out", str(out)]
         sets = [word for key, value in chosen.items() for word in ("--set", f"{key}={value}")]
         # its steps call `wm` and `python`: those of this environment
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-        if subprocess.run([*command, *sets], env={**os.environ, "PATH": path}).returncode:
+        began = _cpu_seconds()
+        code = subprocess.run([*command, *sets], env={**os.environ, "PATH": path}).returncode
+        spent = {**_spent(work), out.name: _spent(work).get(out.name, 0.0) + _cpu_seconds() - began}
+        write_text(work / SPENT, json.dumps(spent, indent=1) + "\n")
+        if code:
             raise UserError(f"{name}: the pipeline {asked.pipeline} failed; the same command goes on from there")
         folders.append(out)
     return folders
+
+
+def _cpu_seconds() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def _spent(work: Path) -> dict[str, float]:
+    """Return the CPU seconds of each folder's runs, those that were cut among them."""
+    spent: dict[str, float] = json.loads((work / SPENT).read_text()) if (work / SPENT).exists() else {}
+    return spent
 
 
 def read(asked: Question, folders: Sequence[Path]) -> Values:
@@ -190,7 +207,9 @@ def markdown(found: Mapping[str, Any], *, quick: bool = False) -> str:
     for name, one in sorted(found.items()):
         lines += [f"## {name.replace('_', ' ')}\n", f"{one['question']}\n"]
         settings = ", ".join(f"{key} {value}" for key, value in one["settings"].items())
-        lines.append(f"`{one['pipeline']}` on {one['host']}; {settings or 'as it comes'}.\n")
+        lines.append(
+            f"`{one['pipeline']}` on {one['host']}; {settings or 'as it comes'}; {one['cpu_minutes']} CPU minutes.\n"
+        )
         lines.append(f"| measure | arm | n | mean | mean of {one['against']} | difference | paper | verdict |")
         lines.append("|---|---|---:|---:|---:|---:|---|---|")
         for row in one["claims"]:
@@ -204,6 +223,12 @@ def markdown(found: Mapping[str, Any], *, quick: bool = False) -> str:
             )
         lines.append("")
     return "\n".join(lines)
+
+
+def _results(folder: Path) -> dict[str, Any]:
+    path = folder / "reproduce.json"
+    found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    return found
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -222,7 +247,9 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = {name: paper[name] for name in options.only or paper}
     if options.list:
         for name, asked in chosen.items():
-            print(f"{name}: {asked.question} ({asked.pipeline}, n = {len(asked.all_seeds())})")
+            took = _results(HERE / "results").get(f"{options.paper}: {name}", {}).get("cpu_minutes")
+            known = f", {took} CPU minutes" if took else ""
+            print(f"{name}: {asked.question} ({asked.pipeline}, n = {len(asked.all_seeds())}{known})")
         return 0
 
     out = (options.work / "quick" if options.quick else HERE / "results") / "reproduce.json"
@@ -232,9 +259,11 @@ def main(arguments: list[str] | None = None) -> int:
         rows = judge(asked, read(asked, folders))
         settings = {**asked.settings, **(asked.quick if options.quick else {})}
         key = f"{options.paper}: {name}" + (f" ({options.host})" if options.host != "trl" else "")
-        found = json.loads(out.read_text()) if out.exists() else {}  # another paper's run may have written meanwhile
+        found = _results(out.parent)  # another paper's run may have written meanwhile
         found[key] = {**asked.model_dump(include={"question", "pipeline", "against"}), "host": options.host}
-        found[key] |= {"settings": settings, "declared": digest(asked.model_dump_json().encode()), "claims": rows}
+        found[key] |= {"settings": settings, "declared": digest(asked.model_dump_json().encode())}
+        minutes = round(sum(_spent(work).get(folder.name, 0.0) for folder in folders) / 60)
+        found[key] |= {"cpu_minutes": minutes, "claims": rows}
         out.parent.mkdir(parents=True, exist_ok=True)
         write_text(out, json.dumps(found, indent=1) + "\n")
         write_text(out.with_suffix(".md"), markdown(found, quick=options.quick))

@@ -56,7 +56,9 @@ def test_a_verdict_is_that_of_the_interval_by_hand(tmp_path):
     assert row["difference"] == pytest.approx(0.4)
     assert row["interval"] == pytest.approx((0.4 - half, 0.4 + half))
     assert row["verdict"] == "higher"
-    text = reproduce.markdown({"echo: forgetting": {**asked().model_dump(), "host": "trl", "claims": [row]}})
+    text = reproduce.markdown(
+        {"echo: forgetting": {**asked().model_dump(), "host": "trl", "cpu_minutes": 7, "claims": [row]}}
+    )
     assert "| exact | a10 | 3 | 0.600 | 0.200 | +0.400 [+0.152, +0.648] | higher | higher |" in text
     with pytest.raises(UserError, match="no success of a10 and rl"):
         reproduce.judge(
@@ -97,6 +99,49 @@ def test_runs_of_one_seed_and_tables_and_folders_of_several_evaluations_are_read
     found = {"evaluations": [evaluation("w_s1/evaluations/15_s20/textworld", exact=0.1)]}
     (tmp_path / "table1" / "report.json").write_text(json.dumps(found))
     assert reproduce.read(asked(), [tmp_path]) == {("15", "textworld", "exact"): {20: 0.1}}
+
+
+PIPELINE = """\
+settings: {host: trl, seeds: [0], gain: "1"}
+for: {seed: "{seeds}", arm: [rl, a10]}
+steps:
+  evaluate:
+    for: [seed, arm]
+    run: "python {here}/evaluate.py {work}/evaluations/{arm}_s{seed} {arm} {seed} {gain}"
+    makes: "{work}/evaluations/{arm}_s{seed}"
+  report:
+    run: wm report {@evaluate} --out {work}/report.html --out {work}/report.json
+    makes: ["{work}/report.html", "{work}/report.json"]
+"""
+EVALUATE = """\
+import sys
+from pathlib import Path
+from wm_plugin.lab.evaluation.measures import Evaluation, Measure, write_result
+
+out, arm, seed, gain = sys.argv[1:]
+value = int(seed) / 100 + (arm == "a10") * float(gain)
+write_result(Evaluation("boards", arm, "boards", {}, [Measure("exact", value, "share", 8)]), Path(out))
+"""
+
+
+def test_from_a_question_by_a_pipeline_to_the_page(tmp_path, monkeypatch, capsys):
+    (tmp_path / "mine.yaml").write_text(PIPELINE)
+    (tmp_path / "evaluate.py").write_text(EVALUATE)
+    first = asked(pipeline=str(tmp_path / "mine.yaml"), quick={"gain": 0.5})
+    second = first.model_copy(update={"question": "the same runs?"})
+    monkeypatch.setattr(reproduce, "questions", lambda: {"echo": {"first": first, "second": second}})
+    assert reproduce.main(["echo", "--quick", "--work", str(tmp_path / "runs")]) == 0
+    found = json.loads((tmp_path / "runs/quick/reproduce.json").read_text())
+    assert list(found) == ["echo: first", "echo: second"]
+    for one in found.values():
+        (row,) = one["claims"]
+        assert (row["seeds"], row["difference"], row["verdict"]) == ([20, 21], pytest.approx(0.5), "no verdict")
+    assert "gain 0.5; " in capsys.readouterr().out
+    (folder,) = (tmp_path / "runs/quick").glob("mine_*")  # one for both
+    assert list(json.loads((tmp_path / "runs/quick/cpu_seconds.json").read_text())) == [folder.name]
+    times = {path: path.stat().st_mtime_ns for path in folder.glob("evaluations/*/*")}
+    assert reproduce.main(["echo", "--quick", "--work", str(tmp_path / "runs"), "--only", "second"]) == 0
+    assert {path: path.stat().st_mtime_ns for path in folder.glob("evaluations/*/*")} == times != {}
 
 
 def test_an_unknown_question_is_named():

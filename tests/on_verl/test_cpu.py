@@ -130,6 +130,7 @@ def test_the_group_makes_any_config_one_for_a_cpu_and_leaves_the_rest():
     ours, theirs = stock(groups="[echo,cpu]"), stock()
     assert ours.actor_rollout_ref.rollout.name == "hf_cpu"
     assert ours.ray_kwargs.ray_init.num_gpus == ours.trainer.n_gpus_per_node == 1
+    assert ours.reward.num_workers == ours.actor_rollout_ref.rollout.agent.num_workers == 1  # of eight that import all
     for part in (ours.actor_rollout_ref.actor, ours.critic):
         assert part.strategy == "fsdp2"
     for part in ("algorithm", "data.train_batch_size", "actor_rollout_ref.actor.optim", "trainer.v1", "wm"):

@@ -8,6 +8,7 @@ import sys
 import tomllib
 import zipfile
 from distutils.core import run_setup
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,17 @@ def test_a_missing_host_names_its_extra():
     for host in ("trl", "verl"):
         done = run(HIDE.format(name=host) + f"import wm_plugin.{host}")
         assert f"wm_plugin.{host} needs {host}: {install(host)}" in done.stderr
+        assert "Traceback" in done.stderr  # a program of the user's may catch it
+
+
+@pytest.mark.parametrize(("host", "module"), [("trl", "train"), ("verl", "data")])
+def test_a_command_of_a_missing_host_is_one_line(host, module):
+    if any(one.metadata["Name"] == host for one in metadata.distributions()):
+        pytest.skip(f"{host} is installed")
+    done = subprocess.run(
+        [sys.executable, "-m", f"wm_plugin.{host}.{module}"], capture_output=True, text=True, cwd=ROOT
+    )
+    assert (done.returncode, done.stderr) == (2, f"wm_plugin.{host} needs {host}: {install(host)}\n")
 
 
 def test_importing_the_package_changes_nothing_elsewhere():

@@ -7,11 +7,12 @@ import difflib
 import json
 import reprlib
 import shlex
+import sys
 from collections.abc import Collection, Iterable
 from importlib import metadata
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from urllib.parse import unquote, urlsplit
 
 _OTHER_HOST = {"trl": "verl", "demo": "verl", "verl": "trl"}  # by extra: they want different releases of transformers
@@ -26,6 +27,15 @@ class MissingExtraError(UserError, ImportError):
 
     def __init__(self, needs: str, package: str, extra: str) -> None:
         super().__init__(f"{needs} needs {package}: {install(extra)}")
+
+
+def no_host(name: str) -> NoReturn:
+    """Refuse to import the adapter of a host that is not installed; in one line for `python -m` of a module in it."""
+    error = MissingExtraError(f"wm_plugin.{name}", name, name)
+    if sys.argv[:1] == ["-m"] and any(word.startswith(f"wm_plugin.{name}.") for word in sys.orig_argv):
+        print(error, file=sys.stderr)  # Python still looks for the module, whose own `main` would say it
+        raise SystemExit(2)
+    raise error
 
 
 def install(extra: str = "") -> str:

@@ -4,12 +4,12 @@ import importlib.util
 import sys
 from typing import TYPE_CHECKING, Any
 
-from wm_plugin.errors import MissingExtraError
+from wm_plugin.errors import no_host
 from wm_plugin.trl.versions import refuse_old as _refuse_old
 
 if sys.modules.get("trl") is None:
     if importlib.util.find_spec("trl") is None:
-        raise MissingExtraError("wm_plugin.trl", "trl", "trl")
+        no_host("trl")
     _refuse_old()
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ code runs.
 import importlib.util
 import sys
 
-from wm_plugin.errors import MissingExtraError
+from wm_plugin.errors import no_host
 
 if sys.modules.get("verl") is None and importlib.util.find_spec("verl") is None:
-    raise MissingExtraError("wm_plugin.verl", "verl", "verl")
+    no_host("verl")
 
 from wm_plugin.verl import registration
 

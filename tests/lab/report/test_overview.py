@@ -265,6 +265,20 @@ def test_runs_without_a_log_are_named(tmp_path):
     assert "no log of a trainer" not in " ".join(view(tmp_path).notes)
 
 
+def test_a_named_run_without_a_log_is_a_note_beside_others_and_alone_one_line(tmp_path):
+    write_state(tmp_path / "with", points(), checkpoint=3)
+    (tmp_path / "trl").mkdir()
+    (tmp_path / "trl" / "training_args.bin").write_bytes(b"")
+    (tmp_path / "verl").mkdir()
+    (tmp_path / "verl" / "latest_checkpointed_iteration.txt").write_text("5")
+    for name, said in (("trl", "a trained model, and no log of a trainer"), ("verl", "checkpoints of verl, and no log")):
+        assert view(tmp_path / name, tmp_path / "with").notes == [
+            f"{tmp_path / name}: has a trained model and no log of a trainer, and is not shown"
+        ]
+        with pytest.raises(UserError, match=f"{name}: {said}"):
+            view(tmp_path / name)
+
+
 def test_predictions_of_two_models_stand_side_by_side(tmp_path):
     evaluation(tmp_path / "one", subject="models/first")
     evaluation(tmp_path / "two", subject="models/second", exact=0.75)

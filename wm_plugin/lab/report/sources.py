@@ -65,12 +65,13 @@ def collect(paths: Sequence[str]) -> Sources:
         try:
             if not path.exists():
                 raise UserError(f"{path}: there is no such file or folder")
+            trained = len(sources.trained)
             known = _collect(path, sources, done)
         except OSError as error:
             raise UserError(f"{path}: cannot be read ({error.strerror})") from None
         if known:
             continue
-        if (path / _OF_VERL).is_file():
+        if (path / _OF_VERL).is_file() or len(sources.trained) > trained:
             without_log.append(path)
         elif sources.notes:
             raise UserError(sources.notes[-1])
@@ -80,9 +81,12 @@ def collect(paths: Sequence[str]) -> Sources:
                 "no result of wm eval or wm demo and no rollouts of wm env rollout"
             )
     if without_log and not done:
-        raise UserError(
-            f"{without_log[0]}: checkpoints of verl, and no log; name the file of VERL_FILE_LOGGER_PATH, too"
+        what = (
+            "checkpoints of verl, and no log; name the file of VERL_FILE_LOGGER_PATH, too"
+            if (without_log[0] / _OF_VERL).is_file()
+            else "a trained model, and no log of a trainer, which TRL writes with its checkpoints or by report_to"
         )
+        raise UserError(f"{without_log[0]}: {what}")
     _name_without_log(sources)
     return sources
 

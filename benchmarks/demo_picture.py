@@ -27,7 +27,7 @@ ROWS = {
     "success": "task success",
     "exact": "next observation predicted exactly",
     "env_nll": "environment NLL, nats a token",
-    "plain": "success on the boards of looking ahead",
+    "plain": "success on the look-ahead boards",
     "ahead": "the same, looking ahead with itself",
     "coin": "by a coin in place of its predictions",
     "oracle": "by the real world in their place",
@@ -89,7 +89,9 @@ def table(records: Sequence[dict[str, Any]]) -> str:
         [
             *markdown(heads, rows),
             f"A policy of 0.11M parameters in a grid world, GRPO on TRL, coefficient .05, {seeds} declared before the runs;",
-            f"{first['boards']} held-out boards, {first['ahead_boards']} for looking ahead; points with 95% intervals over seeds",
+            f"{first['boards']} held-out boards, and {first['ahead_boards']} for look-ahead: each turn, the policy imagines "
+            "episodes with its own predictions",
+            "of what follows, and takes the move of which most succeed. Points have 95% intervals over seeds",
             "([every seed](benchmarks/results/demo.md)).",
         ]
     )

@@ -50,9 +50,12 @@ def show(result: Mapping[str, Any]) -> None:
         table(whole)
     for by in dict.fromkeys(one["by"] for one in measures if one["by"]):
         _show_groups(by, [one for one in measures if one["by"] == by])
+    noted: dict[tuple[str, str], list[str]] = {}
     for one in measures:
         if one["note"] and one["by"]:
-            print(_one_line(f"{one['name']} {one['group']}: {one['note']}"))
+            noted.setdefault((one["by"], one["note"]), []).append(f"{one['group']} {one['name']}")
+    for (by, note), those in noted.items():
+        print(_one_line(f"{by}: {note}: {', '.join(those)}"))
     for reason, count in result["failures"].items():
         print(f"failed or left out: {count:,} ({_one_line(reason)})")
     for note in result["notes"]:

@@ -271,7 +271,10 @@ def test_a_named_run_without_a_log_is_a_note_beside_others_and_alone_one_line(tm
     (tmp_path / "trl" / "training_args.bin").write_bytes(b"")
     (tmp_path / "verl").mkdir()
     (tmp_path / "verl" / "latest_checkpointed_iteration.txt").write_text("5")
-    for name, said in (("trl", "a trained model, and no log of a trainer"), ("verl", "checkpoints of verl, and no log")):
+    for name, said in (
+        ("trl", "a trained model, and no log of a trainer"),
+        ("verl", "checkpoints of verl, and no log"),
+    ):
         assert view(tmp_path / name, tmp_path / "with").notes == [
             f"{tmp_path / name}: has a trained model and no log of a trainer, and is not shown"
         ]

@@ -174,8 +174,7 @@ def evaluate(
         measures += one.measures(by="arm", group=arm, seed=seed)
         drawn = [each.samples for episode in played[arm] for each in episode.decisions]
         if drawn:
-            of = ("samples", sum(drawn) / len(drawn), "count", len(drawn), "arm", arm)
-            measures.append(Measure(*of, note="of a decision"))
+            measures.append(Measure("samples", sum(drawn) / len(drawn), "count", len(drawn), "arm", arm))
     for arm in sums if PLAIN in sums else ():
         if arm != PLAIN:
             names = ("success", "reward", "turns")

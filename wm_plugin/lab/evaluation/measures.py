@@ -175,7 +175,7 @@ def differences(after: Sums, before: Sums, *, seed: int = 0) -> list[Measure]:
         paired = compare(ratios[0], ratios[1], common, seed)
         # NaN where a draw has no count
         low, high = (None if math.isnan(limit) else limit for limit in (paired.low, paired.high))
-        note = f"after - before on the same {len(common):,} tasks, 99% interval: {paired.verdict}"
+        note = f"on the same {len(common):,} tasks, 99% interval: {paired.verdict}"
         of = (f"{key.name}_difference", paired.difference, key.unit, len(common), key.by, key.group)
         measures.append(Measure(*of, low, high, note=note))
     return measures

@@ -100,7 +100,7 @@ def policy(options: Namespace) -> None:
     from wm_plugin.lab.tiny import words
     from wm_plugin.lab.tiny.folder import check_out, load, save
     from wm_plugin.lab.tiny.policy import ACTIONS, make_model, make_tokenizer
-    from wm_plugin.lab.tiny.warm_start import CLONING_STEPS, HEADS, STOP_AT, behaviour_cloning, world_model_sft
+    from wm_plugin.lab.tiny.warm_start import CLONING_STEPS, HEADS, WEAK, behaviour_cloning, world_model_sft
     from wm_plugin.lab.tiny.world_model import unparsed, world_tokenizer
 
     if options.vocabulary is not None and not options.words:
@@ -125,8 +125,8 @@ def policy(options: Namespace) -> None:
             exact = world_model_sft(model, tokenizer, seed, progress=bar("predict the world"))
             cloning: Any = {"steps": 2 * CLONING_STEPS, "predicts": True} if options.predicts else {}
             behaviour_cloning(model, tokenizer, seed, progress=bar("clone the shortest way"), **cloning)
-        if exact < STOP_AT:
-            print(f"The world model reached an exact match of {exact:.2f}, less than {STOP_AT}: a weak start; try another "
+        if exact < WEAK:
+            print(f"The world model reached an exact match of {exact:.2f}, less than {WEAK}: a weak start; try another "
                   "seed.", file=sys.stderr)  # fmt: skip
     if options.predicts:
         model.generation_config.eos_token_id = [tokenizer.eos_token_id, *tokenizer(ACTIONS).input_ids]

@@ -23,6 +23,7 @@ TAG = "p"  # of a policy that predicts: a turn is <p>the next board</p> and a mo
 # back), and a head attends to each. With 2 heads a layer, training succeeds with some seeds only.
 HEADS = 4
 STOP_AT = 0.95  # the exact match at which world-model training stops
+WEAK = 0.85  # below it, a start knows too little of its world for RL to forget much of it
 WALK_TURNS = 4
 SFT_STEPS, CLONING_STEPS = 600, 120  # at most, and exactly
 OBSERVATION_TOKENS = SIZE * (SIZE + 1)  # a board and its status mark

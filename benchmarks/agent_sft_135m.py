@@ -54,14 +54,16 @@ ENVIRONMENT = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "100000000000"
 class Runs:
     """The files of all seeds in one folder; what is there is not made again."""
 
+    world, turns, settings = "sql", 6, SETTINGS
+
     def __init__(self, folder: Path, model: Path) -> None:
         self.folder, self.start = folder.resolve(), model.resolve()
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.tokens("demonstrations", "--policy", "expert", "--count", str(SETTINGS["demonstrations"]))
-        held_out = ("--count", str(SETTINGS["held_out"]), "--seed", "7", "--held-out")
+        self.tokens("demonstrations", "--policy", "expert", "--count", str(self.settings["demonstrations"]))
+        held_out = ("--count", str(self.settings["held_out"]), "--seed", "7", "--held-out")
         self.tokens("expert", "--policy", "expert", *held_out)
         self.tokens("random", "--policy", "random", *held_out, "--max-turns", "4")
-        self.play = (*held_out, "--max-turns", "6", "--max-new-tokens", "112", "--batch-size", "32")
+        self.play = (*held_out, "--max-turns", str(self.turns), "--max-new-tokens", "112", "--batch-size", "32")
 
     def run(self, made: Path, *command: str) -> None:
         if not made.exists():
@@ -75,7 +77,7 @@ class Runs:
 
     def tokens(self, name: str, *play: str) -> None:
         episodes = self.folder / f"{name}.jsonl"
-        self.wm(episodes, "env", "rollout", "sql", *play)
+        self.wm(episodes, "env", "rollout", self.world, *play)
         build = ("data", "build", str(episodes), "--as", "imitation", "--host", "trl", "--tokenizer", str(self.start))
         self.wm(self.folder / f"{name}.parquet", *build, "--max-tokens", "1024")
 
@@ -103,14 +105,13 @@ class Runs:
             AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).save_pretrained(out)
         return out
 
-    def measure(self, seed: int, arm: str) -> dict[str, float]:
-        folder = self.start if arm == "start" else self.trained(seed, arm)
+    def measure(self, folder: Path) -> dict[str, float]:
         made = {}
-        if arm != "start":  # which makes no call
+        if folder != self.start:  # which makes no call
             played = folder / "played.jsonl"
-            self.wm(played, "env", "rollout", "sql", "--policy", str(self.halved(folder)), *self.play)
+            self.wm(played, "env", "rollout", self.world, "--policy", str(self.halved(folder)), *self.play)
             episodes = [json.loads(line) for line in played.read_text().splitlines()]
-            made["success"] = sum(one["success"] is True for one in episodes) / SETTINGS["held_out"]
+            made["success"] = sum(one["success"] is True for one in episodes) / self.settings["held_out"]
         tokenizer = AutoTokenizer.from_pretrained(self.start)
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
         with torch.autocast("cpu", torch.bfloat16):
@@ -118,14 +119,14 @@ class Runs:
                 rows = pyarrow.parquet.read_table(self.folder / f"{name}.parquet").to_pylist()
                 ids = [row["input_ids"] for row in rows]
                 seen = [spans(row) for row in rows]
-                made["env_nll" if name == "expert" else "random_nll"] = evaluate(
-                    model, ids, seen, batch_size=4
-                ).mean_nll
+                predicted = evaluate(model, ids, seen, batch_size=4)
+                made["env_nll" if name == "expert" else "random_nll"] = predicted.mean_nll
+                made["exact" if name == "expert" else "random_exact"] = predicted.exact_share
                 if name == "expert":
                     own = [row["assistant_masks"] for row in rows]
                     made["agent_nll"] = evaluate(model, ids, own, batch_size=4).mean_nll
             texts = [topics[name] for name in sorted(topics)]
-            made["perplexity"] = perplexity(model, tokenizer, texts, tokens=SETTINGS["text_tokens"])
+            made["perplexity"] = perplexity(model, tokenizer, texts, tokens=self.settings["text_tokens"])
         return made
 
 
@@ -183,7 +184,7 @@ def main() -> None:
         began = time.monotonic()
         if arm == "start" and read():
             continue  # no seed changes it
-        figures = runs.measure(seed, arm)
+        figures = runs.measure(runs.start if arm == "start" else runs.trained(seed, arm))
         records = {one["seed"]: one for one in read()}  # again: another process may have added some
         record = records.setdefault(seed, {"seed": seed, "arms": {}, "seconds": 0})
         record["arms"][arm] = figures

@@ -161,6 +161,14 @@ RESULTS: dict[str, tuple[str, ...]] = {
         "wm_plugin/trl/sft*.py",
         *_ON_TRL,
     ),
+    "grid_135m": (
+        "benchmarks/grid_135m.py",
+        "benchmarks/agent_sft_135m.py",
+        "recipes/trl/echo_sql_135m.yaml",
+        "recipes/trl/sft_tiny.yaml",
+        "wm_plugin/worlds/grid.py",
+        *_ON_TRL,
+    ),
     "predictions": (
         "benchmarks/predictions.py",
         "wm_plugin/hosting/predictions.py",

@@ -207,9 +207,8 @@ def markdown(found: Mapping[str, Any], *, quick: bool = False) -> str:
     for name, one in sorted(found.items()):
         lines += [f"## {name.replace('_', ' ')}\n", f"{one['question']}\n"]
         settings = ", ".join(f"{key} {value}" for key, value in one["settings"].items())
-        lines.append(
-            f"`{one['pipeline']}` on {one['host']}; {settings or 'as it comes'}; {one['cpu_minutes']} CPU minutes.\n"
-        )
+        took = f"; {one['cpu_minutes']} CPU minutes" if one.get("cpu_minutes") else ""
+        lines.append(f"`{one['pipeline']}` on {one['host']}; {settings or 'as it comes'}{took}.\n")
         lines.append(f"| measure | arm | n | mean | mean of {one['against']} | difference | paper | verdict |")
         lines.append("|---|---|---:|---:|---:|---:|---|---|")
         for row in one["claims"]:

@@ -12,8 +12,8 @@ from wm_plugin.lab.tiny import __main__ as tiny
 
 OF_HOSTS = ("verl.trainer.main_ppo", "wm_plugin.trl.train")
 # Programs of others, and flags of theirs, of benchmarks and of recipes' scripts, that the text names.
-OTHERS = ("pip", "pytest", "mkdir", "(cd")
-OTHER_MODULES = ("venv",)
+OTHERS = ("pip", "mkdir", "(cd")
+OTHER_MODULES = ("venv", "pytest")
 OTHER_FLAGS = {
     *("--cfg", "--cpu", "--multi_gpu", "--launcher", "--reasoning-parser", "--quick", "--random", "--words", "--pairs"),
     *("--kwargs", "--weights", "--prefix", "--vllm", "--world", "--seeds", "--steps", "--published", "--config_file"),

@@ -14,6 +14,7 @@ import yaml
 from recipes import page, read
 from recipes.__main__ import main
 from support.scripts import DATA, RECIPES, calls_of, listed
+from wm_plugin.errors import install
 from wm_plugin.hosting import config_file
 
 HOSTS = ("trl", "verl")
@@ -253,6 +254,8 @@ def test_several_processes_and_machines(tmp_path):
 
 def test_the_installed_package_starts_them(monkeypatch, capsys):
     called = []
+    there = ["trl", "verl"]
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name if name in there else None)
     monkeypatch.setattr("os.execvp", lambda program, words: called.append([program, *words]))
     monkeypatch.setenv("PATH", "/usr/bin")
     main(["verl", "echo_grpo_tiny", "wm.coeff=0"])
@@ -263,6 +266,10 @@ def test_the_installed_package_starts_them(monkeypatch, capsys):
     with pytest.raises(SystemExit, match="2"):
         main(["echo_grpo_tiny"])
     assert capsys.readouterr().err == "wm_plugin.recipes: the first word is trl or verl, not 'echo_grpo_tiny'\n"
+    there.remove("verl")
+    with pytest.raises(SystemExit, match="2"):
+        main(["verl", "echo_grpo_tiny"])
+    assert capsys.readouterr().err == f"wm_plugin.recipes verl needs verl: {install('verl')}\n"
 
 
 def test_a_tiny_recipe_of_verl_chooses_the_cpu_and_no_other_does():

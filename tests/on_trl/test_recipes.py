@@ -13,6 +13,7 @@ from support.on_trl import NEEDS_ENVIRONMENTS
 from support.papers import CONSTANTS, EVALUATED, LEVELS
 from support.scripts import RECIPES, flags, trl_words
 from wm_plugin.hosting.tags import in_tags
+from wm_plugin.lab.report.sources import collect
 from wm_plugin.trl import train
 from wm_plugin.worlds.maze import MazeEnvironment
 from wm_plugin.worlds.sokoban import SokobanEnvironment
@@ -155,12 +156,14 @@ def test_wmacts_worlds_and_held_out_levels_in_one_turn_and_in_many():
 def trained(arguments, policy, folder, capsys, **fields):
     """Two steps, with an evaluation after them: the rows of the log."""
     settings = {"model_name_or_path": policy, "output_dir": folder, "max_steps": 2}
-    words = flags(**settings, save_strategy="steps", save_steps=2, **fields)
+    words = flags(**settings, **fields)
     assert train.main([*arguments, *words, "--json"]) == 0
     result = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert result["steps"] == 2
     assert (folder / "model.safetensors").exists()
-    return json.loads((folder / "checkpoint-2" / "trainer_state.json").read_text())["log_history"]
+    (run,) = collect([str(folder)]).runs  # as `wm report` does
+    assert run.values["echo/coeff"]
+    return json.loads((folder / "trainer_state.json").read_text())["log_history"]
 
 
 @NEEDS_ENVIRONMENTS

@@ -147,7 +147,8 @@ def test_what_stands_beside_the_class_is_taken_from_the_module_that_defines_it(
         "    irreversible = ('jump',)\n"
         "    def reset(self, **_): return 'A cliff.'\n"
         "    def jump(self) -> str: return 'Splash.'\n"
-        "def dataset_rows(count, seed=0, held_out=False, level='easy'): return [{'prompt': [], 'level': level}] * count\n"
+        "def dataset_rows(count, seed=0, held_out=False, level='easy'):\n"
+        "    for _ in range(count): yield {'prompt': [], 'level': level}\n"
         "def expert(): return lambda environment: ('jump', {})\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))

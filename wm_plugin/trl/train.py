@@ -91,6 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if trainer.state.global_step < trainer.state.max_steps:
             return code
     trainer.save_model(trainer.args.output_dir)  # also of a run that is refused at its end, as one that learnt nothing
+    trainer.save_state()  # with the log, which `wm report` reads
     if as_json and trainer.accelerator.is_main_process:
         rows = [finite(row) for row in trainer.state.log_history if "loss" in row]
         print(

@@ -8,7 +8,7 @@ import inspect
 import math
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from types import ModuleType
@@ -113,7 +113,7 @@ class World:
             hint = nearest(level, self.levels) if self.levels else "; leave --level out, it has no levels"
             raise UserError(f"--level: {self.name} has no level {level!r}{hint}")
         if self.spec.dataset_rows is not None:
-            dataset_rows: Callable[..., list[dict[str, Any]]] = self._object(self.spec.dataset_rows)
+            dataset_rows: Callable[..., Iterable[dict[str, Any]]] = self._object(self.spec.dataset_rows)
             if maker(self.spec.path):
                 dataset_rows = partial(dataset_rows, path=self.spec.path)
             chosen: dict[str, Any] = {"level": level, "split": split}
@@ -127,7 +127,7 @@ class World:
             except TypeError as error:
                 asked = f"write dataset_rows({', '.join(['count', 'seed', 'held_out', *chosen])})"
                 raise UserError(f"{self.name}: dataset_rows takes other arguments ({error}); {asked}") from None
-            return dataset_rows(count, seed, held_out, **chosen)
+            return list(dataset_rows(count, seed, held_out, **chosen))
         if problem := missing_columns(self.environment, ["seed"]):
             raise UserError(f"{self.name}: {problem}; write dataset_rows(count, seed, held_out) beside the class")
         rng = random.Random(seed * 2 + held_out)

@@ -13,12 +13,16 @@ from wm_plugin.recipes import page
 
 from wm_plugin.client.server import ServerOptions
 from wm_plugin.hosting import tried
+from wm_plugin.lab.agents.lookahead_values import LookAheadConfig
 from wm_plugin.objectives import EchoConfig, GuardConfig
 from wm_plugin.objectives.echo import PRESET_FIELDS
 from wm_plugin.options import Options
 from wm_plugin.verl.config import COEFF, SFT_COEFF, WorldModelConfig
 from wm_plugin.verl.names import AGENT_LOOP, TRAINER_MODE
 from wm_plugin.verl.sft import ASKED, TokenisedSFTDataset
+from wm_plugin.worlds.wrappers.control.config import ControlConfig
+from wm_plugin.worlds.wrappers.simulation_config import SimulationConfig
+from wm_plugin.worlds.wrappers.verify_config import VerifyConfig
 
 ROOT = Path(__file__).resolve().parents[1]
 REWARD = {  # of the block wm, read by wm_plugin.verl.rewards
@@ -34,6 +38,10 @@ MODELS: tuple[tuple[str, type[Options]], ...] = (
     ("guard", GuardConfig),
     ("run", WorldModelConfig),
     ("server", ServerOptions),
+    ("simulation", SimulationConfig),
+    ("control", ControlConfig),
+    ("verify", VerifyConfig),
+    ("look_ahead", LookAheadConfig),
 )
 OF_ROLLOUTS = ("guard", "zero_variance_groups", "max_refills", "tempered")  # what verl's SFT trainer does not take
 WHERE = {
@@ -42,6 +50,11 @@ WHERE = {
     "run": "`<field>` in a file for `wm train` and `wm.<field>` on verl. `max_turns`, `max_turn_tokens`, `validation_nll` and "
     "`max_lost` are verl's alone.",
     "server": "Wherever a server is named: judges, world models, agents.",
+    "simulation": "The block `simulation` of a run, and the file of `--simulation` ([its page](agentworld.md)).",
+    "control": "The block `control` of a run.",
+    "verify": "The block `verify` of a run ([checks](word2world.md#checks-before-irreversible-actions)).",
+    "look_ahead": "Each set in the block `look_ahead` of a run, and flags of `wm eval lookahead` "
+    "([look-ahead](evaluation.md#look-ahead)).",
 }
 
 
@@ -55,7 +68,9 @@ def reference() -> str:
     parts = ["# Every field\n\nMade by `make generate` from the options models; change a field there.\n"]
     for name, model in MODELS:
         summary = (inspect.getdoc(model) or "").partition("\n")[0]
-        lines = [f"\n## {name.title()}\n\n{summary} {WHERE[name]}\n\n| field | default | |\n|---|---|---|\n"]
+        lines = [
+            f"\n## {name.replace('_', '-').capitalize()}\n\n{summary} {WHERE[name]}\n\n| field | default | |\n|---|---|---|\n"
+        ]
         lines += [
             f"| `{field}` | {_default(default)} | {_cell(text)} |\n" for field, (default, text) in rows(model).items()
         ]
@@ -119,6 +134,8 @@ def _first(text: str) -> str:
 
 
 def _default(value: Any) -> str:
+    if isinstance(value, Options):
+        value = value.model_dump(exclude_defaults=True)
     return "required" if value is PydanticUndefined else f"`{json.dumps(value, default=str)}`"
 
 

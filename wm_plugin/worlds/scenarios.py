@@ -116,7 +116,10 @@ def rows_of(made: Sequence[Scenario], count: int | None, seed: int, held_out: bo
     kept = [one for one in made if (zlib.crc32((one.seed or one.id).encode()) % 5 == 0) == held_out]
     if not kept or (held_out and count is not None and count > len(kept)):
         kind = "held-out" if held_out else "training"
-        raise UserError(f"{path} has {len(kept)} {kind} scenarios, and {count or 'some'} are asked for")
+        raise UserError(
+            f"{path} has {len(kept)} {kind} scenarios, and {count or 'some'} are asked for; write more (one in five is held "
+            "out, by its seed or id)"
+        )
     rng = random.Random(seed * 2 + held_out)
     return [row_of(one) for one in repeated(rng, kept, len(kept) if count is None else count)]
 

@@ -36,7 +36,7 @@ from tables import interval, markdown, verdict
 
 RESULTS = Path(__file__).parent / "results" / "grid_135m.json"
 SETTINGS = {"demonstrations": 400, "held_out": 64, "text_tokens": 4096, "sft_steps": 60, "rl_steps": 60, "every": 20}
-QUICK = {"demonstrations": 16, "held_out": 8, "text_tokens": 256, "sft_steps": 2, "rl_steps": 2, "every": 1}
+QUICK = {"demonstrations": 16, "held_out": 8, "text_tokens": 256, "sft_steps": 12, "rl_steps": 2, "every": 1}
 METRICS = ("success", "env_nll", "exact", "random_nll", "random_exact", "agent_nll", "perplexity")
 BASES = {"cloned": 0.0, "with the term": 0.1}
 COEFFS = (0.0, 0.05)

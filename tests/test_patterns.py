@@ -36,6 +36,7 @@ TRUSTED = {
     "trl/train.py _raise_user_error": "the user's own config or flags",
     "verl/registration.py _check_command": "the user's own command",
     "verl/registration.py _check_command 2": "the user's own command",
+    "verl/registration.py _check_command 3": "the user's own command",
     "data/prompts/file.py Prompts.tag": "a file of prompts, of ours or the user's",
     "data/prompts/file.py Prompts._consistent": "a file of prompts, of ours or the user's",
 }

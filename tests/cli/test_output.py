@@ -36,7 +36,7 @@ def test_measures_of_all_rows_are_a_table_and_those_of_groups_one_each(capsys):
         "tool exact of",
         "move 50% (25% to 75%) 8",
         "look 0.0333% 8",
-        "exact look: few",
+        "tool: few: look exact",
         "failed or left out: 2 (timeout)",
         "a note",
     ]

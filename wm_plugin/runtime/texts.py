@@ -10,16 +10,30 @@ from wm_plugin.errors import UserError
 class UniqueKeys:
     """For loaders of YAML: refuses a key that a mapping has twice, of which they would keep the last."""
 
-    def compose_mapping_node(self, anchor: Any) -> Any:  # where `<<` has not brought keys in yet
-        node = super().compose_mapping_node(anchor)  # type: ignore[misc]
-        seen = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode):
-                if (key.tag, key.value) in seen:
-                    where = f"line {key.start_mark.line + 1}"
-                    raise yaml.YAMLError(f"a key appears twice, {key.value!r} in {where}; keep one")
-                seen.add((key.tag, key.value))
-        return node
+    def get_single_node(self) -> Any:  # the whole document, into whose mappings `<<` has not brought keys yet
+        top = super().get_single_node()  # type: ignore[misc]
+        nodes, checked = [top], set()
+        while nodes:
+            node = nodes.pop()
+            if id(node) in checked:  # an anchor may be in many places
+                continue
+            checked.add(id(node))
+            if isinstance(node, yaml.SequenceNode):
+                nodes += node.value
+            elif isinstance(node, yaml.MappingNode):
+                _check_keys(node)
+                nodes += [one for pair in node.value for one in pair]
+        return top
+
+
+def _check_keys(node: yaml.MappingNode) -> None:
+    seen = set()
+    for key, _ in node.value:
+        if isinstance(key, yaml.ScalarNode):
+            if (key.tag, key.value) in seen:
+                where = f"line {key.start_mark.line + 1}"
+                raise yaml.YAMLError(f"a key appears twice, {key.value!r} in {where}; keep one")
+            seen.add((key.tag, key.value))
 
 
 class _Loader(UniqueKeys, yaml.SafeLoader):

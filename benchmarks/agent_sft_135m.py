@@ -54,7 +54,7 @@ ENVIRONMENT = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "100000000000"
 class Runs:
     """The files of all seeds in one folder; what is there is not made again."""
 
-    world, turns, settings = "sql", 6, SETTINGS
+    world, settings = "sql", SETTINGS
 
     def __init__(self, folder: Path, model: Path) -> None:
         self.folder, self.start = folder.resolve(), model.resolve()
@@ -63,7 +63,7 @@ class Runs:
         held_out = ("--count", str(self.settings["held_out"]), "--seed", "7", "--held-out")
         self.tokens("expert", "--policy", "expert", *held_out)
         self.tokens("random", "--policy", "random", *held_out, "--max-turns", "4")
-        self.play = (*held_out, "--max-turns", str(self.turns), "--max-new-tokens", "112", "--batch-size", "32")
+        self.play = (*held_out, "--max-turns", "6", "--max-new-tokens", "112", "--batch-size", "32")
 
     def run(self, made: Path, *command: str) -> None:
         if not made.exists():

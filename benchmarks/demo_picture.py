@@ -91,7 +91,7 @@ def table(records: Sequence[dict[str, Any]]) -> str:
             f"A policy of 0.11M parameters in a grid world, GRPO on TRL, coefficient .05, {seeds} declared before the runs;",
             f"{first['boards']} held-out boards, and {first['ahead_boards']} for look-ahead: each turn, the policy imagines "
             "episodes with its own predictions",
-            "of what follows, and takes the move of which most succeed. Points have 95% intervals over seeds",
+            "of what follows, and takes the move after which most of them succeed. Points have 95% intervals over seeds",
             "([every seed](benchmarks/results/demo.md)).",
         ]
     )

@@ -11,8 +11,7 @@ nats a token, and `exact`, of the boards that an expert sees, `random_nll` and `
 this model would take a minute of a core.
 
 Rule, over n = 3 seeds: paired differences between 0.05 and 0 after 60 steps, of each base, with a t interval of 95%; one that
-contains 0 is null. Seeds from 20 on: the steps of cloning were chosen on seed 0, where 60 gave a
-success of .16 on 32 boards.
+contains 0 is null. Seeds from 20 on: the steps of cloning were chosen on seed 0, where 60 gave a success of .16 on 32 boards.
 
     python -m wm_plugin.lab.tiny pretrained --out runs/smollm2_135m
     python benchmarks/grid_135m.py --model runs/smollm2_135m --seeds 20 21 22       # about an hour of one core an arm and seed

@@ -99,14 +99,6 @@ RESULTS: dict[str, tuple[str, ...]] = {
         "wm_plugin/worlds/openenv_server.py",
         "wm_plugin/worlds/served.py",
     ),
-    "pipelines_tiny": (
-        "recipes/pipelines/lwm_warm_up_tiny.yaml",
-        "recipes/pipelines/rwml_rl_tiny.yaml",
-        "wm_plugin/rewards/rwml.py",
-        "wm_plugin/lab/tiny/held_out.py",
-        *_TINY,
-        *_ON_TRL,
-    ),
     "pretrained": ("benchmarks/pretrained.py", *_ON_TRL),
     "reproduce": (
         "benchmarks/reproduce.py",
@@ -120,14 +112,6 @@ RESULTS: dict[str, tuple[str, ...]] = {
     "rwml_tiny": ("benchmarks/rwml_tiny.py", "recipes/pipelines/rwml_tiny.yaml", "wm_plugin/rewards/*.py"),
     "scale": ("benchmarks/scale.py", *_ON_VERL, "wm_plugin/data/write.py"),
     "scienceworld_replay": ("benchmarks/scienceworld_replay.py", "wm_plugin/worlds/scienceworld.py"),
-    "sim_table_trl": (
-        "benchmarks/sim_table.py",
-        "recipes/pipelines/sim_rl_tiny.yaml",
-        "wm_plugin/worlds/wrappers/control/*.py",
-        "wm_plugin/lab/tiny/held_out.py",
-        *_SIMULATED,
-        *_TINY,
-    ),
     "simulated": ("benchmarks/simulated.py", "wm_plugin/client/server.py", *_SIMULATED),
     "sql_135m": (
         "recipes/pipelines/sql_135m.yaml",
@@ -238,7 +222,8 @@ def headed(text: str, stamps: Sequence[Mapping[str, Any]]) -> str:
     place = 2 if text.startswith("# ") else 0
     while lines[place].startswith(_HEAD):
         del lines[place : place + 1 + (not lines[place + 1])]
-    return "\n".join([*lines[:place], *map(head_of, stamps), "", *lines[place:]])
+    heads = dict.fromkeys(map(head_of, stamps))  # parts that were measured alike say it once
+    return "\n".join([*lines[:place], *heads, "", *lines[place:]])
 
 
 def head_of(one: Mapping[str, Any]) -> str:

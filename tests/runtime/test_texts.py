@@ -23,3 +23,13 @@ def test_a_key_that_a_mapping_has_twice_is_refused(text):
 )
 def test_a_key_that_a_mapping_has_once_is_read_as_ever(text):
     assert load_yaml(text) == yaml.safe_load(text)
+
+
+def test_a_mistake_is_told_by_its_place():
+    with pytest.raises(yaml.YAMLError) as told:
+        load_yaml("a: [1\nb: 2\n")
+    assert [line.strip() for line in str(told.value).split("\n") if " at " in line] == [
+        "at line 1, column 4:",
+        "at line 2, column 2:",
+    ]
+    assert "unicode string" not in str(told.value)

@@ -44,6 +44,15 @@ def test_a_users_mistake_stops_all():
         Processes(start, (0,), workers=0, timeout=1)
 
 
+def test_a_process_that_cannot_start_loses_its_task():
+    workers = Processes(lambda: None, (), workers=1, timeout=30)  # which cannot be sent to a process
+    try:
+        (lost,) = workers.map([1])
+    finally:
+        workers.close()
+    assert lost.kind == "error" and "pickle" in lost.reason
+
+
 def test_a_hung_thread_is_left_behind():
     free = threading.Event()
 

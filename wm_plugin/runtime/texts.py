@@ -46,7 +46,10 @@ def load_yaml(text: str) -> Any:
     Raises:
         yaml.YAMLError, ValueError, RecursionError: it is not YAML, a key is there twice, or a date or a number is none.
     """
-    return yaml.load(text, _Loader)
+    try:
+        return yaml.load(text, _Loader)
+    except yaml.MarkedYAMLError as error:
+        raise yaml.YAMLError(str(error).replace(' in "<unicode string>",', " at")) from None
 
 
 def read_text(path: Any, what: str = "") -> str:

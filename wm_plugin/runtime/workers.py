@@ -175,9 +175,10 @@ class _Process:
     def _begin(self) -> Lost | None:
         context = multiprocessing.get_context("spawn")
         self._connection, there = context.Pipe()
-        self._process = context.Process(target=_serve, args=(there, self._start, self._arguments), daemon=True)
+        process = context.Process(target=_serve, args=(there, self._start, self._arguments), daemon=True)
         with uninterrupted():
-            self._process.start()
+            process.start()
+        self._process = process  # one that did not start has nothing to kill
         there.close()
         started: Lost | None = self._receive(START_SECONDS)
         return started

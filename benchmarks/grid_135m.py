@@ -1,9 +1,11 @@
 """Does GRPO with the term keep what a pretrained model knows of its world, and does success change, from two bases?
 
 Written before the first run. Setting: SmolLM2-135M-Instruct on the 4x4 grid, by the recipes: `clone_sql_135m` on 400 of an
-expert's episodes (100 steps of 4, in bfloat16 where the processor has it), then `echo_sql_135m` on the grid, 60 steps of 8
-episodes. Two bases: `cloned` has learnt the agent's tokens alone, `with the term` the observations too, at coefficient 0.1
-(docs/sft.md says to start there). From each, RL without the term (coefficient 0) and with it (0.05).
+expert's episodes (SFT_STEPS steps of 4, in bfloat16 where the processor has it), then `echo_sql_135m` on the grid, 60 steps of 16
+episodes. The chat template is ChatML in which a move is one letter: calls in JSON took nine tenths of an RL step. (That form was
+declared first, and was given up for its cost after five steps of its first arm; nothing of it was measured.) Two bases: `cloned`
+has learnt the agent's tokens alone, `with the term` the observations too, at coefficient 0.1 (docs/sft.md says to start there).
+From each, RL without the term (coefficient 0) and with it (0.05).
 
 Metrics, on 64 held-out boards, after 0, 20, 40 and 60 steps: `success` of 64 episodes (standard error about .06); `env_nll`, in
 nats a token, and `exact`, of the boards that an expert sees, `random_nll` and `random_exact` of those that random moves lead to;
@@ -24,10 +26,12 @@ import argparse
 import json
 import os
 import resource
+import shutil
 from pathlib import Path
 from typing import Any
 
 import torch
+from transformers import AutoTokenizer
 
 from agent_sft_135m import Runs
 from stamps import headed, stamp
@@ -42,8 +46,42 @@ BASES = {"cloned": 0.0, "with the term": 0.1}
 COEFFS = (0.0, 0.05)
 
 
+TEMPLATE = (
+    "{%- for message in messages -%}{{- '<|im_start|>' ~ message.role ~ '\n' -}}"
+    "{%- for call in message.tool_calls or [] -%}{%- set call = call.function or call -%}"
+    "{%- if call.name == 'move' and call.arguments.direction -%}{{- call.arguments.direction -}}"
+    "{%- else -%}{{- call.name ~ (call.arguments | tojson) -}}{%- endif -%}{%- endfor -%}"
+    "{{- (message.content or '') ~ '<|im_end|>\n' -}}{%- endfor -%}"
+    "{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\n' -}}{%- endif -%}"
+)
+MOVES = {
+    "open_pattern": "(?P<direction>[UDLR])",
+    "close_pattern": r"(?=<\|im_end\|>|.|$)",
+    "repeats": True,
+    "content": "text",
+    "transform": {"type": "function", "function": {"name": "move", "arguments": {"direction": "{direction}"}}},
+}
+RESPONSE = {
+    "defaults": {"role": "assistant"},
+    "start_anchor": "<|im_start|>assistant\n",
+    "fields": {"tool_calls": MOVES, "content": {"close_pattern": r"<\|im_end\|>\s*", "content": "text"}},
+}
+
+
 class Grid(Runs):
     world = "grid"
+
+    def __init__(self, folder: Path, model: Path) -> None:
+        start = folder / "start"
+        if not start.exists():
+            shutil.copytree(model, start, copy_function=os.link)
+            tokenizer = AutoTokenizer.from_pretrained(model)
+            tokenizer.chat_template, tokenizer.response_template = TEMPLATE, RESPONSE
+            for file in start.glob("*token*"):  # links to the model's own
+                file.unlink()
+            (start / "chat_template.jinja").unlink()
+            tokenizer.save_pretrained(start)
+        super().__init__(folder, start)
 
     def base(self, seed: int, base: str) -> Path:
         out = self.folder / f"{seed}_{base.replace(' ', '_')}"
@@ -58,8 +96,8 @@ class Grid(Runs):
         world = ("--environment", "grid", "--train_rows", "wm_plugin.worlds.grid:dataset_rows")
         rows = ("--train_rows_kwargs", json.dumps({"count": 2000, "seed": seed}), "--steps", str(steps))
         saved = ("--save_strategy", "steps", "--save_steps", str(every), "--resume_from_checkpoint", "auto")
-        batch = ("--per_device_train_batch_size", "8", "--gradient_accumulation_steps", "1")
-        turn = ("--max_completion_length", "320", "--generation_kwargs", '{"max_new_tokens": 32}')
+        batch = ("--per_device_train_batch_size", "16", "--gradient_accumulation_steps", "1")
+        turn = ("--max_completion_length", "320", "--generation_kwargs", '{"max_new_tokens": 4}')
         self.recipe("echo_sql_135m", start, out, seed, coeff, *world, *rows, *saved, *batch, *turn)
         for file in out.glob("checkpoint-*/optimizer.pt"):  # a gigabyte each, and an ended run needs none
             file.unlink()

@@ -30,7 +30,7 @@ from wm_plugin.lab.agents.imaginers import LocalImaginer
 from wm_plugin.lab.agents.lookahead import LookAhead
 from wm_plugin.lab.agents.lookahead_values import LookAheadConfig
 from wm_plugin.lab.evaluation import one_step
-from wm_plugin.lab.evaluation.lookahead import AHEAD, ARMS, COIN, MAJORITY, PLAIN, Setting, evaluate, play_all
+from wm_plugin.lab.evaluation.lookahead import AHEAD, ARMS, MAJORITY, Setting, evaluate, play_all
 from wm_plugin.lab.tiny.policy import make_model, make_tokenizer
 from wm_plugin.lab.tiny.warm_start import HEADS, OBSERVATION_TOKENS, behaviour_cloning, walks, world_model_sft
 from wm_plugin.trl.demo import _quiet, make_trainer
@@ -205,6 +205,7 @@ def tables(records: list[dict[str, Any]]) -> str:
         mine = [one for one in records if one["world"] == world]
         policies = list(dict.fromkeys(name for one in mine for name in one["figures"]))
         arms = [arm for arm in ARMS if any(arm in one["figures"][START]["arms"] for one in mine)]
+        others = [arm for arm in arms if arm != AHEAD]
         lines += [f"## {world}: success, mean over seeds {', '.join(str(one['seed']) for one in mine)}\n"]
         rows = []
         for policy in policies:
@@ -215,9 +216,9 @@ def tables(records: list[dict[str, Any]]) -> str:
                 for one in mine
                 if policy != LOST and {policy, LOST} <= one["figures"].keys()
             ]
-            gains = [_gain(of, arm) for arm in (PLAIN, COIN) if arm in arms]
+            gains = [_gain(of, arm) for arm in others]
             rows.append([policy, _mean([each["exact"] for each in of]), *success, *gains, _interval(kept)])
-        heads = [f"look-ahead - {arm}, 95% over seeds" for arm in (PLAIN, COIN) if arm in arms]
+        heads = [f"look-ahead - {arm}, 95% over seeds" for arm in others]
         heads.append(f"look-ahead - that of {LOST}")
         lines += markdown(["policy", "exact", *arms, *heads], rows)
         lines += [f"## {world}: what was imagined, and tokens a decision, mean over seeds\n"]

@@ -64,6 +64,7 @@ class Question(_Strict):
     settings: dict[str, str | int | float]
     quick: dict[str, str | int | float]
     against: str
+    controls: list[str] = []  # arms beside it of which the paper claims nothing, such as the policy before RL
     claims: list[Claim] = Field(min_length=1)
 
     def all_seeds(self) -> list[int]:
@@ -117,16 +118,16 @@ def _spent(work: Path) -> dict[str, float]:
 def read(asked: Question, folders: Sequence[Path]) -> Values:
     """Return all values that the pipelines left, by arm, evaluation, measure and seed.
 
-    An evaluation's folder is ARM_sSEED, or ARM where the pipeline takes one seed; the folders below it are evaluations.
+    An evaluation's folder is ARM_sSEED, or ARM where the pipeline takes one seed or all seeds share the arm; the folders below
+    it are evaluations.
     """
     values: Values = {}
     outer = asked.seeds.each if isinstance(asked.seeds, Each) else []
     for place, folder in enumerate(folders):
-        of_folder = outer[place] if outer else None
+        of_folder = [outer[place]] if outer else asked.all_seeds()
         for arm, of, seed, measure, value in _found(folder):
-            seed = of_folder if seed is None else seed
-            if seed is not None:
-                values.setdefault((arm, of, measure), {})[seed] = value
+            for each in of_folder if seed is None else [seed]:
+                values.setdefault((arm, of, measure), {})[each] = value
     return values
 
 
@@ -148,14 +149,14 @@ def _found(folder: Path) -> Iterator[tuple[str, str, int | None, str, float]]:
 
 
 def judge(asked: Question, values: Values) -> list[dict[str, Any]]:
-    """Return each claim's means, difference and verdict.
+    """Return the means, difference and verdict of each claim, and of the controls in its measure.
 
     Raises:
         UserError: a claim's arm or measure was not measured.
     """
     rows = []
     for claim in asked.claims:
-        for arm in claim.arms:
+        for arm in [*claim.arms, *asked.controls]:
             own, other = (values.get((name, claim.of, claim.measure), {}) for name in (arm, asked.against))
             seeds = sorted(own.keys() & other.keys())
             if not seeds:
@@ -170,7 +171,7 @@ def judge(asked: Question, values: Values) -> list[dict[str, Any]]:
                     "of": claim.of,
                     "arm": arm,
                     "against": asked.against,
-                    "expected": claim.expected,
+                    "expected": "–" if arm in asked.controls else claim.expected,
                     "seeds": seeds,
                     "values": [own[seed] for seed in seeds],
                     "values_against": [other[seed] for seed in seeds],
@@ -195,7 +196,9 @@ INTRODUCTION = """\
 `python benchmarks/reproduce.py PAPER` writes this from what benchmarks/reproduce.yaml declared before the run: the question,
 the measure, the seeds and the rule. A claim's verdict is that of the 95% interval over seeds (Student's t) of the difference,
 paired by seed: `higher`, `lower`, or `null` where it contains 0. *Paper* is the direction that the paper reports of models of
-billions of parameters; these are small ones on a CPU. Questions of that file that are not here have not been run.
+billions of parameters; these are small ones on a CPU. It is a dash in the lines of controls: `base` and `start` are the policy
+before its RL, so that one sees whether RL itself changed anything, and `warm` the one after a warm-up alone. Questions of that
+file that are not here have not been run.
 """
 
 

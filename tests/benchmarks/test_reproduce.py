@@ -24,6 +24,8 @@ def test_the_pipeline_has_the_settings_and_makes_every_arm(name, quick):
     made = json.dumps([asdict(step) for step in steps], default=str)
     for arm in {asked.against, *(arm for claim in asked.claims for arm in claim.arms)}:
         assert (arm if single else f"{arm}_s{seeds[0]}") in made, arm
+    for arm in asked.controls:
+        assert f'/evaluations/{arm}_s{seeds[0]}"' in made or f'/evaluations/{arm}"' in made, arm
     assert len(set(seeds)) == len(seeds)
 
 
@@ -60,6 +62,12 @@ def test_a_verdict_is_that_of_the_interval_by_hand(tmp_path):
         {"echo: forgetting": {**asked().model_dump(), "host": "trl", "cpu_minutes": 7, "claims": [row]}}
     )
     assert "| exact | a10 | 3 | 0.600 | 0.200 | +0.400 [+0.152, +0.648] | higher | higher |" in text
+    (tmp_path / "report.json").write_text(
+        json.dumps({"evaluations": [*found, evaluation("evaluations/start", exact=0.2)]})
+    )
+    control = reproduce.judge(asked(controls=["start"]), reproduce.read(asked(), [tmp_path]))[1]  # one for all seeds
+    assert (control["arm"], control["seeds"], control["values"]) == ("start", [20, 21, 22, 23], [0.2] * 4)
+    assert (control["expected"], control["difference"], control["verdict"]) == ("–", pytest.approx(-0.175), "null")
     with pytest.raises(UserError, match="no success of a10 and rl"):
         reproduce.judge(
             asked(claims=[{"measure": "success", "arms": ["a10"], "expected": "higher"}]),

@@ -87,11 +87,13 @@ def test_each_ends_with_a_report_of_all_arms_and_seeds(name, host, sets):
     assert [Path(path).name for path in steps["report"].makes] == ["report.html", "report.json"]
     evaluated = [step for step in steps.values() if step.family in EVALUATE]
     assert len(evaluated) == len({step.loops["seed"] for step in evaluated}) * len(arms)
-    assert {path for step in evaluated for path in step.makes} <= set(report)
+    before = [step for step in steps.values() if step.family == BEFORE]
+    assert {path for step in (*before, *evaluated) for path in step.makes} <= set(report)
     assert [step.name for step in steps.values() if step.show] == ["report"]
 
 
 EVALUATE = ("evaluate", "evaluate_each", "one_step", "one_step_each", "consistency")
+BEFORE = "evaluate_before"  # of what RL begins from, which is no arm
 
 
 @pytest.mark.parametrize("host", ["trl", "verl"])
@@ -99,10 +101,13 @@ EVALUATE = ("evaluate", "evaluate_each", "one_step", "one_step_each", "consisten
 def test_the_report_reads_what_a_host_leaves(name, host, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     steps = steps_of(name, host)
+    before = set()
     for step in steps:
-        for path in map(Path, step.makes if step.family in ("train", *EVALUATE) else ()):
+        for path in map(Path, step.makes if step.family in ("train", BEFORE, *EVALUATE) else ()):
             path.mkdir(parents=True)
-            if step.family in EVALUATE:
+            if step.family == BEFORE:
+                before.add(path.name.partition("_s")[0])
+            if step.family in (BEFORE, *EVALUATE):
                 found = [Measure("success", 0.5, "share", 8, low=0.2, high=0.8)]
                 write_result(Evaluation("held-out boards", path.stem, "boards", {}, found), path)
             elif host == "verl":
@@ -119,8 +124,8 @@ def test_the_report_reads_what_a_host_leaves(name, host, tmp_path, monkeypatch, 
     assert main(list(report[1:])) == 0, capsys.readouterr().err
     written = json.loads(Path(steps[-1].makes[1]).read_text())
     arms = {step.loops["arm"] for step in steps if "arm" in step.loops}
-    assert {row["arm"] for row in written["compared"]["rows"]} == arms
-    assert {row["runs"] for row in written["compared"]["rows"]} == {3}
+    assert {row["arm"] for row in written["compared"]["rows"]} == arms | before
+    assert {row["runs"] for row in written["compared"]["rows"] if row["arm"] not in before} == {3}
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -2,10 +2,10 @@
 
 Written before the first run. Setting: SmolLM2-135M-Instruct on the 4x4 grid, by the recipes: `clone_sql_135m` on 400 of an
 expert's episodes (40 steps of 4, in bfloat16 where the processor has it), then `echo_sql_135m` on the grid, 60 steps of 8
-episodes. The chat template is ChatML in which a move is one letter: calls in JSON took nine tenths of an RL step. (That form was
-declared first, and was given up for its cost after five steps of its first arm; nothing of it was measured.) Two bases: `cloned`
-has learnt the agent's tokens alone, `with the term` the observations too, at coefficient 0.1 (docs/sft.md says to start there).
-From each, RL without the term (coefficient 0) and with it (0.05).
+episodes. The chat template is ChatML in which a move is one letter. (Calls in JSON were declared first: a step took a minute, and
+they were given up in the first arm, before anything was measured.) Two bases: `cloned` has learnt the agent's tokens alone, `with
+the term` the observations too, at coefficient 0.1 (docs/sft.md says to start there). From each, RL without the term (coefficient
+0) and with it (0.05).
 
 Metrics, on 64 held-out boards, after 0, 20, 40 and 60 steps: `success` of 64 episodes (standard error about .06); `env_nll`, in
 nats a token, and `exact`, of the boards that an expert sees, `random_nll` and `random_exact` of those that random moves lead to;

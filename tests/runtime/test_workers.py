@@ -50,7 +50,8 @@ def test_a_process_that_cannot_start_loses_its_task():
         (lost,) = workers.map([1])
     finally:
         workers.close()
-    assert lost.kind == "error" and "pickle" in lost.reason
+    assert lost.kind == "error"
+    assert "pickle" in lost.reason
 
 
 def test_a_hung_thread_is_left_behind():

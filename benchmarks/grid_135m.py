@@ -163,9 +163,12 @@ def main() -> None:
     runs = Grid(options.work / "quick" if options.quick else options.work, options.model)
     for seed, base, coeff in [(s, b, c) for b in options.bases for s in options.seeds for c in COEFFS]:
         began = cpu_seconds()
+        arm = {"seed": seed, "base": base, "coeff": coeff}
+        if sum(arm.items() <= one.items() for one in read(out)) > settings["rl_steps"] // settings["every"]:
+            continue  # measured after every step, and its models may be gone
         for step, folder in runs.trained(seed, base, coeff).items():
             records = read(out)  # again: another process may have added some
-            here = {"seed": seed, "base": base, "coeff": coeff, "step": step}
+            here = {**arm, "step": step}
             if any(here.items() <= one.items() for one in records):
                 continue
             figures = runs.measure(folder)

@@ -1,5 +1,7 @@
 """The page of benchmarks/grid_135m.py."""
 
+import json
+
 import pytest
 
 pytest.importorskip("trl", minversion="1.16")
@@ -29,3 +31,28 @@ def test_the_page_pairs_seeds_that_have_both_arms_after_the_last_step():
     assert "| cloned | success | 2 | +0.075 ± 0.318 | null (the interval contains 0) |" in text
     assert "| 1 | cloned | 0.05 | 60 | 0.600 |" in text
     assert "with the term | 0" not in text
+
+
+def test_an_arm_that_was_measured_whole_is_not_trained_again(tmp_path, monkeypatch):
+    class Trained(Exception):
+        pass
+
+    class Runs:
+        def __init__(self, folder, model):
+            pass
+
+        def trained(self, seed, base, coeff):
+            raise Trained(seed, base, coeff)
+
+    monkeypatch.setattr(benchmark, "Grid", Runs)
+    words = ["grid_135m", "--model", "m", "--seeds", "20", "--bases", "cloned", "--quick", "--work", str(tmp_path)]
+    monkeypatch.setattr("sys.argv", words)
+    records = [record(20, "cloned", coeff, step) for coeff in benchmark.COEFFS for step in (0, 1, 2)]
+    (tmp_path / "quick").mkdir()
+    written = tmp_path / "quick" / "grid_135m.json"
+    written.write_text(json.dumps(records))
+    benchmark.main()
+    assert "| 20 | cloned | 0.05 | 2 |" in written.with_suffix(".md").read_text()
+    written.write_text(json.dumps(records[:-1]))  # its last step is missing
+    with pytest.raises(Trained, match="20, 'cloned', 0.05"):
+        benchmark.main()

@@ -197,8 +197,8 @@ INTRODUCTION = """\
 the measure, the seeds and the rule. A claim's verdict is that of the 95% interval over seeds (Student's t) of the difference,
 paired by seed: `higher`, `lower`, or `null` where it contains 0. *Paper* is the direction that the paper reports of models of
 billions of parameters; these are small ones on a CPU. It is a dash in the lines of controls: `base` and `start` are the policy
-before its RL, so that one sees whether RL itself changed anything, and `warm` the one after a warm-up alone. Questions of that
-file that are not here have not been run.
+before its RL, so that one sees whether RL itself changed anything, and `warm` the one after a warm-up alone. A policy on the
+grid is evaluated by sampling among the four moves. Questions of that file that are not here have not been run.
 """
 
 

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict
+from statistics import fmean
 
 import pytest
 
@@ -155,3 +156,17 @@ def test_from_a_question_by_a_pipeline_to_the_page(tmp_path, monkeypatch, capsys
 def test_an_unknown_question_is_named():
     with pytest.raises(UserError, match="echo has no question 'loger'; it has forgetting"):
         reproduce.main(["echo", "--only", "loger"])
+
+
+def test_the_docs_table_of_coefficients_is_that_of_the_results():
+    page = (reproduce.HERE.parent / "docs" / "echo.md").read_text()
+    rows = json.loads((reproduce.HERE / "results" / "reproduce.json").read_text())["echo: forgetting"]["claims"]
+    for label, measure in {"success": "success", "next board exact": "exact", "environment NLL": "env_nll"}.items():
+        (line,) = (line for line in page.split("\n") if line.startswith(f"| {label} |"))
+        own = {row["arm"]: row["values"] for row in rows if row["measure"] == measure}
+        alone = next(row["values_against"] for row in rows if row["measure"] == measure)
+        arms = [own["base"], alone, *(own[arm] for arm in ("a0005", "a001", "a005", "a01", "a05", "a10"))]
+        arms += [own["env_only"]] if "env_only" in own else []
+        assert [cell.strip() for cell in line.split("|")[2:-1] if cell.strip()] == [
+            f"{fmean(arm):.3f}"[1:] for arm in arms
+        ]

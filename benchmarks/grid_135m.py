@@ -38,6 +38,7 @@ from agent_sft_135m import Runs
 from stamps import headed, stamp
 from stamps import read as stamps
 from tables import interval, markdown, verdict
+from wm_plugin.lab.tiny.policy import RESPONSES
 
 RESULTS = Path(__file__).parent / "results" / "grid_135m.json"
 SETTINGS = {"demonstrations": 400, "held_out": 64, "text_tokens": 4096, "sft_steps": 40, "rl_steps": 60, "every": 20}
@@ -55,18 +56,8 @@ TEMPLATE = (
     "{{- (message.content or '') ~ '<|im_end|>\n' -}}{%- endfor -%}"
     "{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\n' -}}{%- endif -%}"
 )
-MOVES = {
-    "open_pattern": "(?P<direction>[UDLR])",
-    "close_pattern": r"(?=<\|im_end\|>|.|$)",
-    "repeats": True,
-    "content": "text",
-    "transform": {"type": "function", "function": {"name": "move", "arguments": {"direction": "{direction}"}}},
-}
-RESPONSE = {
-    "defaults": {"role": "assistant"},
-    "start_anchor": "<|im_start|>assistant\n",
-    "fields": {"tool_calls": MOVES, "content": {"close_pattern": r"<\|im_end\|>\s*", "content": "text"}},
-}
+# parsed as the tiny policy's turns are
+RESPONSE = {**RESPONSES["policy"], "start_anchor": "<|im_start|>assistant\n"}
 
 
 class Grid(Runs):
@@ -75,12 +66,9 @@ class Grid(Runs):
     def __init__(self, folder: Path, model: Path) -> None:
         start = folder / "start"
         if not start.exists():
-            shutil.copytree(model, start, copy_function=os.link)
+            shutil.copytree(model, start)
             tokenizer = AutoTokenizer.from_pretrained(model)
             tokenizer.chat_template, tokenizer.response_template = TEMPLATE, RESPONSE
-            for file in start.glob("*token*"):  # links to the model's own
-                file.unlink()
-            (start / "chat_template.jinja").unlink()
             tokenizer.save_pretrained(start)
         super().__init__(folder, start)
 

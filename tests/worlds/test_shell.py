@@ -141,6 +141,20 @@ def test_what_a_command_starts_ends_with_it_and_the_shell_goes_on():
         assert size > 0
 
 
+def test_what_has_ended_is_gone_before_the_next_command():
+    with Shell({}) as shell, ThreadPoolExecutor(1) as pool:
+        first = shell._pipes.sandbox.inner
+        os.kill(first, signal.SIGSTOP)  # process 1 asks late for the end of what it has inherited
+        try:
+            run = pool.submit(shell.run, "(sleep 99 &)")
+            time.sleep(0.3)
+            assert not run.done()
+        finally:
+            os.kill(first, signal.SIGCONT)
+        assert run.result()[:3] == ("", 0, None)
+        assert shell.run("set -- /proc/[0-9]*; echo $#").output == "2\n"
+
+
 IN_ITS_PLACE = """
 import ctypes, os
 libc, timer = ctypes.CDLL(None), ctypes.c_void_p()

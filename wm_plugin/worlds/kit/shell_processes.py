@@ -67,15 +67,20 @@ class Processes:
             return False
 
     def is_still(self) -> bool:
-        """Whether nothing but process 1 and the shell is there, and the shell is stopped; or process 1 is gone, and so all."""
+        """Whether nothing but process 1 and the shell is there, and the shell is stopped; or process 1 is gone, and so all.
+
+        A process that has ended is seen until its parent reaps it: process 1 does so soon, the shell only when it goes on.
+        """
         states = []
         try:
             for number in self._others():
                 with suppress(OSError), open(f"{self._root}/{number}/stat", "rb") as file:
-                    states.append(file.read().rpartition(b") ")[2][:1])
+                    state, parent, *_ = file.read().rpartition(b") ")[2].split()
+                    if parent == b"1" or state not in b"ZX":
+                        states.append(state)
         except OSError:
             return True
-        return [state for state in states if state not in b"ZX"] == [b"T"]
+        return states == [b"T"]
 
     def excess(self, most: int, memory: int) -> str:
         """Return "processes" or "memory" if there is more than that (bytes), else ""."""

@@ -52,7 +52,7 @@ class Claim(_Strict):
     measure: str
     arms: list[str] = Field(min_length=1)
     of: str = ""  # the evaluation's folder, where an arm has several
-    expected: Literal["higher", "lower"]
+    expected: Literal["higher", "lower", "–"] = "–"  # a dash: no paper reports it
 
 
 class Question(_Strict):
@@ -196,9 +196,10 @@ INTRODUCTION = """\
 `python benchmarks/reproduce.py PAPER` writes this from what benchmarks/reproduce.yaml declared before the run: the question,
 the measure, the seeds and the rule. A claim's verdict is that of the 95% interval over seeds (Student's t) of the difference,
 paired by seed: `higher`, `lower`, or `null` where it contains 0. *Paper* is the direction that the paper reports of models of
-billions of parameters; these are small ones on a CPU. It is a dash in the lines of controls: `base` and `start` are the policy
-before its RL, so that one sees whether RL itself changed anything, and `warm` the one after a warm-up alone. A policy on the
-grid is evaluated by sampling among the four moves. Questions of that file that are not here have not been run.
+billions of parameters; these are small ones on a CPU. It is a dash where no paper reports one, and in the lines of controls:
+`base` and `start` are the policy before its RL, so that one sees whether RL itself changed anything, and `warm` the one after a
+warm-up alone. A policy on the grid is evaluated by sampling among the four moves. Questions of that file that are not here have
+not been run.
 """
 
 

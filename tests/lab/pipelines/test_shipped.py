@@ -82,18 +82,20 @@ def test_each_ends_with_a_report_of_all_arms_and_seeds(name, host, sets):
     arms = {step.loops["arm"] for step in steps.values() if "arm" in step.loops}
     (report,) = steps["report"].commands
     named = {one.partition("=")[0] for one in report if "=*/" in one}
-    assert not named or named == arms  # else they are the folders' names without the seed
+    evaluated = [step for step in steps.values() if step.family in EVALUATE]
+    before = [step for step in steps.values() if step.family in BEFORE]
+    names = {Path(path).name.partition("_s")[0] for step in before for path in step.makes}
+    assert not named or named == arms | names  # else they are the folders' names without the seed
     assert "--against" not in report or report[report.index("--against") + 1] in arms
     assert [Path(path).name for path in steps["report"].makes] == ["report.html", "report.json"]
-    evaluated = [step for step in steps.values() if step.family in EVALUATE]
-    assert len(evaluated) == len({step.loops["seed"] for step in evaluated}) * len(arms)
-    before = [step for step in steps.values() if step.family == BEFORE]
+    seeds = {(step.family, step.loops["seed"]) for step in evaluated}
+    assert len(evaluated) == len(seeds) * len(arms)
     assert {path for step in (*before, *evaluated) for path in step.makes} <= set(report)
     assert [step.name for step in steps.values() if step.show] == ["report"]
 
 
 EVALUATE = ("evaluate", "evaluate_each", "one_step", "one_step_each", "consistency")
-BEFORE = "evaluate_before"  # of what RL begins from, which is no arm
+BEFORE = ("evaluate_before", "consistency_before")  # of what RL begins from, which is no arm
 
 
 @pytest.mark.parametrize("host", ["trl", "verl"])
@@ -103,13 +105,13 @@ def test_the_report_reads_what_a_host_leaves(name, host, tmp_path, monkeypatch, 
     steps = steps_of(name, host)
     before = set()
     for step in steps:
-        for path in map(Path, step.makes if step.family in ("train", BEFORE, *EVALUATE) else ()):
+        for path in map(Path, step.makes if step.family in ("train", *BEFORE, *EVALUATE) else ()):
             path.mkdir(parents=True)
-            if step.family == BEFORE:
+            if step.family in BEFORE:
                 before.add(path.name.partition("_s")[0])
-            if step.family in (BEFORE, *EVALUATE):
+            if step.family in (*BEFORE, *EVALUATE):
                 found = [Measure("success", 0.5, "share", 8, low=0.2, high=0.8)]
-                write_result(Evaluation("held-out boards", path.stem, "boards", {}, found), path)
+                write_result(Evaluation(path.parent.name, path.stem, "boards", {}, found), path)
             elif host == "verl":
                 (path / "latest_checkpointed_iteration.txt").write_text("1")
                 (path / "log.jsonl").write_text(json.dumps({"step": 1, "data": {"critic/rewards/mean": 0.5}}) + "\n")

@@ -90,6 +90,7 @@ def test_splits_and_webs_share_no_question_and_the_split_seen_no_beginning() -> 
         assert not begins["unseen"] & (begins["train"] | begins["seen"])
         assert [{row["corpus"] for row in rows[split]} for split in deepdive.SPLITS] == [{"1"}, {"1"}, {"2"}]
     assert len(questions("1", "standard")) > 2230  # the paper's data set has 2.23k
+    assert round(len(deepdive.web_of("1").pages), -2) == 3400  # docs/worlds.md
 
 
 def test_an_episode(own: dict[str, str]) -> None:

@@ -186,3 +186,12 @@ def test_making_levels_leaves_the_global_generators_alone() -> None:
 def test_an_impossible_size_is_refused(size: int) -> None:
     with pytest.raises(UserError, match=str(size)):
         maze.make_boards(1, seed=0, size=size)
+
+
+@pytest.mark.parametrize(("size", "share"), [(11, 0.01), (15, 4 / 9)])
+def test_how_many_take_more_turns_than_30_of_one_move(size: int, share: float) -> None:
+    """docs/wmact.md names both shares."""
+    boards = maze.make_boards(400, 0, size=size)
+    longer = sum(maze.distances(board, board.index("G"))[board.index("A")] > 30 for board in boards)
+    assert longer / 400 == pytest.approx(share, abs=0.03)
+    assert longer > 0

@@ -197,3 +197,9 @@ def test_256_levels_are_held_out(level: str) -> None:
     assert not warehouses(train) & warehouses(held_out)
     empty = [sum(b.count("#") == 4 * sokoban.LEVELS[level][0] - 4 for b in boards) for boards in (train, held_out)]
     assert abs(empty[0] - empty[1]) < 45  # of 256: three standard deviations of a difference by chance
+
+
+def test_most_shortest_plans_cost_all_of_the_reward_at_a_tenth_an_action():
+    """docs/wmact.md says so, of why the step penalty is one a turn."""
+    plans = [sokoban.solve(*sokoban.read_board(board)) for board in sokoban.make_boards(40, 0)]
+    assert sum(1 - 0.1 * len(plan) <= 0 for plan in plans) > 20

@@ -113,6 +113,7 @@ LESS |= {
     "others": "2",
     "held_out": "2",
     "budgets": "2",
+    "few": "10",
 }
 TRAINED = {"consistency_tiny": "--steps,2,--batch,1", "verify_shop_tiny": "--steps,2,--batch,1"}
 

@@ -20,7 +20,7 @@ from wm_plugin.lab.pipelines.engine import check_inputs, chosen
 from wm_plugin.lab.pipelines.shipped import shipped
 
 METHODS = ("baselines", "early_experience", "echo_alpha", "lwm_warm_up", "rwml_rl", "sim_rl", "word2world")
-OTHERS = ("consistency_tiny", "rwml_tiny", "sql_135m", "verify_shop_tiny")
+OTHERS = ("consistency_tiny", "rwml_tiny", "sql_135m", "verify_shop_tiny", "warm_up_designs_tiny")
 CASES = [(name, host, sets) for name in sorted(shipped()) for host in hosts(name) for sets in variants(name)]
 
 

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from functools import partial
 
 import pytest
 
@@ -32,6 +33,19 @@ def test_it_judges_by_the_words_that_are_right(server):
 def test_it_compares(server):
     reward = ReferenceReward(server)
     assert reward(["a b", "c", "c", "c"], ["a b"] * 4, reference=["a", "a", "d", "c"]) == [1.0, 0.0, 0.5, 0.5]
+
+
+def test_a_share_of_the_verdicts_is_drawn_and_the_others_are_as_without_noise(server):
+    texts, observed = [f"a {number}" for number in range(200)], ["a b"] * 200
+    with serving(partial(judge.reply, noise=0.5)) as url:
+        noisy = {"base_url": url, "model": "judge"}
+        scores = RubricReward(noisy)(texts, observed)
+        assert RubricReward(noisy)(texts, observed) == scores
+        closer = ReferenceReward(noisy)(["a b"] * 200, observed, reference=texts)
+    assert RubricReward(server)(texts, observed) == [15.0] * 200
+    assert set(scores) == {5.0, 10.0, 15.0, 20.0, 25.0}
+    assert 90 < scores.count(15.0) < 150  # half, and a fifth of the other half
+    assert 110 < closer.count(1.0) < 160  # half, and a third of the other half
 
 
 def test_it_guesses_from_what_the_session_has_shown(server):

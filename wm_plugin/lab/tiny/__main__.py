@@ -5,6 +5,7 @@ import json
 import sys
 from argparse import Namespace
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,7 @@ def _parser() -> argparse.ArgumentParser:
 
     flag = verb(judge)
     flag("--port", type=int, default=8399)
+    flag("--noise", type=float, default=0.0, help="share of the verdicts that are drawn at random (default: 0)")
     flag("command", nargs=argparse.REMAINDER, help="the command to run, with its arguments")
 
     flag = verb(pretrained)
@@ -198,7 +200,7 @@ def judge(options: Namespace) -> int:
     from wm_plugin.lab.tiny.judge import reply
     from wm_plugin.lab.tiny.serving import run_beside
 
-    return run_beside(reply, options.port, options.command)
+    return run_beside(partial(reply, noise=options.noise), options.port, options.command)
 
 
 def pretrained(options: Namespace) -> None:

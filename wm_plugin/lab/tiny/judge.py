@@ -4,6 +4,7 @@
 
 The judge answers the questions of `RubricReward`, `JudgeReward` and `ReferenceReward` by the share of words that are right. The
 reasoner writes a thought, and predicts a text that the session has shown. So a recipe runs, with a reward that can be learnt.
+A judge with `--noise P` gives to a share P of the questions a verdict drawn at random, the same whenever the question is asked.
 """
 
 import json
@@ -16,17 +17,21 @@ from wm_plugin.rewards.words import WordF1Reward
 _score = WordF1Reward()
 
 
-def reply(body: dict[str, Any]) -> str:
+def reply(body: dict[str, Any], noise: float = 0.0) -> str:
     """Answer a request: as a judge if its last message consists of blocks, else as a reasoner."""
     texts = [str(message.get("content") or "") for message in body["messages"]]
+    rng = random.Random(json.dumps([texts, body.get("seed")]))
     if not texts[-1].startswith("[[begin "):
-        return _guess(body["messages"], random.Random(json.dumps([texts, body.get("seed")])))
+        return _guess(body["messages"], rng)
+    is_random = rng.random() < noise
     observed = _block(texts[-1], "observed")
     if "[[begin first " in texts[-1]:
         first, second = _score([_block(texts[-1], "first"), _block(texts[-1], "second")], [observed] * 2)
-        verdict: dict[str, Any] = {"closer": "tie" if first == second else "first" if first > second else "second"}
+        right = "tie" if first == second else "first" if first > second else "second"
+        verdict: dict[str, Any] = {"closer": rng.choice(["first", "second", "tie"]) if is_random else right}
     else:
         (share,) = _score([_block(texts[-1], "predicted")], [observed])
+        share = rng.randrange(5) / 4 if is_random else share
         verdict = dict.fromkeys(DIMENSIONS, 1 + round(4 * share)) | {"score": share}
     return f"Words were compared.\n<final_evaluation>\n{json.dumps(verdict)}\n</final_evaluation>"
 

@@ -199,7 +199,8 @@ paired by seed: `higher`, `lower`, or `null` where it contains 0. *Paper* is the
 billions of parameters; these are small ones on a CPU. It is a dash where no paper reports one, and in the lines of controls:
 `base` and `start` are the policy before its RL, so that one sees whether RL itself changed anything, and `warm` the one after a
 warm-up alone. A policy on the grid is evaluated by sampling among the four moves. Questions of that file that are not here have
-not been run.
+not been run. One question of ECHO's is out of these models' reach: tools whose results can be memorised against tools that follow
+rules, over epochs. It takes a policy that reads pages.
 """
 
 

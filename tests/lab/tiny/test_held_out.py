@@ -80,3 +80,16 @@ def test_a_policy_is_measured_on_held_out_boards(tmp_path):
     assert found.settings["step"] == 3
     assert 0 <= found.measure("success").value <= 1
     assert found.measure("env_nll").value > 1  # it has learnt nothing
+
+
+def test_looking_ahead_is_measured_beside_its_controls(tmp_path):
+    tokenizer = make_tokenizer()
+    model = make_model(tokenizer, seed=0)
+    model.save_pretrained(tmp_path / "m")
+    tokenizer.save_pretrained(tmp_path / "m")
+    arguments = ["--model", str(tmp_path / "m"), "--name", "a_s0", "--boards", "16", "--ahead"]
+    assert tiny(["measure", *arguments, "--out", str(tmp_path / "a_s0")]) == 0
+    found = {one.name: (one.value, one.count) for one in read_result(tmp_path / "a_s0").measures}
+    expected = HeldOut(tokenizer, 16).look_ahead(model.eval())
+    ways = {"plain": "plain", "ahead": "ahead", "ahead_coin": "coin", "ahead_oracle": "oracle"}
+    assert {name: found[name] for name in ways} == {name: (getattr(expected, of).mean, 4) for name, of in ways.items()}

@@ -76,6 +76,11 @@ def _parser() -> argparse.ArgumentParser:
     flag("--name", required=True, help="name of the arm and the seed, such as real_s0")
     flag("--step", type=int, default=0, help="how many steps it was trained")
     flag("--boards", type=int, default=512, help="held-out boards (default: 512)")
+    flag(
+        "--ahead",
+        action="store_true",
+        help="also let it look ahead on a quarter of the boards, beside a coin and an oracle",
+    )
     flag("--out", type=Path, required=True, help="folder to measure into, as of wm eval")
 
     flag = verb(serve)
@@ -176,7 +181,7 @@ def measure(options: Namespace) -> None:
 
     _use_one_thread()
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    found = evaluate_policy(options.model, options.name, options.step, options.boards, options.out)
+    found = evaluate_policy(options.model, options.name, options.step, options.boards, options.out, ahead=options.ahead)
     _print(json.dumps({"name": options.name} | {one.name: one.value for one in found.measures}))
 
 

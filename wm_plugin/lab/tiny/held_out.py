@@ -115,22 +115,28 @@ class HeldOut:
         return predict(model, ids, mask, self.tokenizer.decode, observation=1)
 
 
-def evaluate_policy(model: Path, name: str, step: int, boards: int, out: Path) -> Evaluation:
+def evaluate_policy(model: Path, name: str, step: int, boards: int, out: Path, *, ahead: bool = False) -> Evaluation:
     """Measure the policy in a folder, and write the evaluation to the folder `out`.
 
     Args:
         name: of the arm and the seed, such as "real_s0".
         step: how many steps the policy was trained.
+        ahead: also measure its success when it looks ahead, and that of the controls of looking ahead.
     """
     data = f"{boards} held-out boards of the grid"
     folder = open_folder(out, EVALUATION, name, data)
     held_out = HeldOut(AutoTokenizer.from_pretrained(model), boards)
-    measured = held_out.measure(AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval())
+    policy = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
+    figures = [(figure, figure, UNITS[figure], ratio) for figure, ratio in held_out.measure(policy).ratios.items()]
+    if ahead:
+        of = held_out.look_ahead(policy)
+        ways = {"plain": of.plain, "ahead": of.ahead, "ahead_coin": of.coin, "ahead_oracle": of.oracle}
+        figures += [(figure, "look_ahead", "share", ratio) for figure, ratio in ways.items()]
     measures = []
-    for figure, ratio in measured.ratios.items():
-        low, high = interval(ratio.total.tolist(), ratio.count.tolist(), held_out.layouts(figure))
+    for figure, boards_of, unit, ratio in figures:
+        low, high = interval(ratio.total.tolist(), ratio.count.tolist(), held_out.layouts(boards_of))
         count = len(ratio.total)
-        measures.append(Measure(figure, ratio.mean, UNITS[figure], count, low=low, high=high, note="over wall layouts"))
+        measures.append(Measure(figure, ratio.mean, unit, count, low=low, high=high, note="over wall layouts"))
     found = Evaluation(EVALUATION, name, data, {"step": step}, measures)
     write_result(found, folder)
     return found

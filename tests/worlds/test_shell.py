@@ -253,8 +253,9 @@ def test_a_fork_bomb_is_stopped_without_setpriv_and_where_root_must_stay_root(no
             with open(f"/proc/{shell._processes.shell}/status") as file:
                 assert f"Uid:\t{sandbox.NOBODY if nobody else 0}\t" in file.read()
             ran = shell.run("python3 -c 'import os\nwhile True: os.fork()'")
-            assert (ran.failure, "Resource temporarily unavailable" in ran.output) == ("processes", nobody)
-            assert shell.run("set -- /proc/[0-9]*; echo $#").output == "2\n"
+            assert ran.failure == "processes"
+            assert nobody or "Resource temporarily unavailable" not in ran.output  # root has no such limit
+            assert shell.run("set -- /proc/[0-9]*; echo $#; nice").output == "2\n0\n"
     finally:
         sandbox.unprivileged.cache_clear() if nobody else None
 

@@ -246,9 +246,12 @@ class Shell:
             self._pipes.sandbox.signal(signal.SIGUSR1)
             if self._wait("stopped", _LONG) and (answer := self._ask("\\builtin :", _GRACE, watch=False)):
                 return answer
+        first = self._pipes.sandbox.inner
+        _set_priority(first, -20)
         self._pipes.sandbox.signal(signal.SIGUSR2)
         if (answer := self._wait("ended", _LONG)) is None:
             raise LostError("the sandbox does not answer")
+        _set_priority(first, 0)
         return answer
 
     def _stop(self, ended: bool) -> None:
@@ -271,6 +274,7 @@ class Shell:
         deadline, lost = time.monotonic() + _GRACE, time.monotonic() + _LONG
         while not self._is_settled:
             if self._processes.take():
+                _set_priority(self._processes.shell, 0)  # it may have process 1's
                 self._is_new = self._is_settled = True
             elif not ended and self._processes.is_still():
                 self._is_settled = True
@@ -367,6 +371,12 @@ class Shell:
 _CHUNK = 1 << 16  # bytes, as many as a pipe holds
 _ESCAPED = {number: f"\\x{number:02x}" for number in (*range(32), 127)} | {39: "\\'", 92: "\\\\"}
 _NO_TERMINAL = "] tcsetattr: Inappropriate ioctl for device\n"
+
+
+def _set_priority(process: int, nice: int) -> None:
+    """Let process 1 run before what it is to kill, of which there may be thousands, where the host is root and so allows it."""
+    with suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, process, nice)
 
 
 def _is_folder(content: str | bytes | Entry) -> bool:

@@ -204,9 +204,20 @@ rules, over epochs. It takes a policy that reads pages.
 """
 
 
+def tally(claims: Sequence[Mapping[str, Any]]) -> str:
+    """Count how the verdicts agree with what papers report."""
+    with_direction = [row for row in claims if row["expected"] in ("higher", "lower")]
+    agree = sum(row["verdict"] == row["expected"] for row in with_direction)
+    null = sum(row["verdict"] in ("null", "no verdict") for row in with_direction)
+    return (
+        f"Of {len(with_direction)} lines with a paper's direction {agree} agree, {null} are null, and "
+        f"{len(with_direction) - agree - null} have the other direction.\n"
+    )
+
+
 def markdown(found: Mapping[str, Any], *, quick: bool = False) -> str:
     """Write all answers for people: each question, and a line a claim with its n."""
-    lines = [INTRODUCTION]
+    lines = [INTRODUCTION, tally([row for one in found.values() for row in one["claims"]])]
     if quick:
         lines.append("**A trial with small settings, to see that everything runs. It is no evidence.**\n")
     for name, one in sorted(found.items()):

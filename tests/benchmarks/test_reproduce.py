@@ -68,6 +68,11 @@ def test_a_verdict_is_that_of_the_interval_by_hand(tmp_path):
         {"echo: forgetting": {**asked().model_dump(), "host": "trl", "cpu_minutes": 7, "claims": [row]}}
     )
     assert "| exact | a10 | 3 | 0.600 | 0.200 | +0.400 [+0.152, +0.648] | higher | higher |" in text
+    assert "Of 1 lines with a paper's direction 1 agree, 0 are null, and 0 have the other direction.\n" in text
+    others = [{**row, "verdict": "lower"}, {**row, "expected": "–"}, {**row, "verdict": "null"}]
+    assert reproduce.tally([row, *others]).startswith(
+        "Of 3 lines with a paper's direction 1 agree, 1 are null, and 1 have"
+    )
     (tmp_path / "report.json").write_text(
         json.dumps({"evaluations": [*found, evaluation("evaluations/start", exact=0.2)]})
     )

@@ -161,8 +161,11 @@ def tables(records: list[dict[str, Any]]) -> str:
         ],
     )  # fmt: skip
     lines += ["## Warm starts and cost\n"]
+    wanted = one["warm_start"]["exact_wanted"]
+    short = [str(one["seed"]) for one in records if one["warm_start"]["exact_reached"] < wanted]
     lines += [
-        f"Exact prediction on validation boards when the first stage ends; wanted: {one['warm_start']['exact_wanted']}.\n"
+        f"Exact prediction on validation boards when the first stage ends; wanted: {wanted}. Seeds that did not reach it, and "
+        f"stay in: {', '.join(short) or 'none'}.\n"
     ]
     parts = list(one["cpu_seconds"])
     lines += markdown(

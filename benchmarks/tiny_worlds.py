@@ -1,13 +1,17 @@
-"""Worlds for the tiny policy: boards of 4x4 cells, four moves of one token each, and three laws of motion.
+"""Worlds for the tiny policy: boards of 4x4 cells, four moves of one token each, and other laws of motion.
 
-`look_ahead.py` trains the tiny policy in each. All share one tokenizer, template and training.
+`look_ahead.py` trains the tiny policy in each of `WORLDS`. All share one tokenizer, template and training. `reproduce.yaml` names
+the one whose rule is hidden.
 """
 
+import zlib
 from dataclasses import dataclass
 from typing import Any
 
 from wm_plugin.lab.tiny.warm_start import boards_of
 from wm_plugin.worlds.grid import MOVES, SIZE, GridEnvironment, step
+
+OPPOSITE = {"U": "D", "D": "U", "L": "R", "R": "L"}
 
 
 class IceEnvironment(GridEnvironment):
@@ -28,6 +32,17 @@ class RingEnvironment(GridEnvironment):
         down, right = MOVES[direction]
         after = (position // SIZE + down) % SIZE * SIZE + (position % SIZE + right) % SIZE
         return position if cells[after] == "#" else after
+
+
+class MirrorEnvironment(GridEnvironment):
+    """A grid with a hidden rule: on half of the boards every move goes the opposite way, and only what follows a move tells."""
+
+    def reset(self, board: str, max_turns: int | None = None, **more: Any) -> str:
+        self._mirrored = zlib.crc32(board.encode()) % 2 == 1  # of the start, so that a board has one rule in every arm
+        return super().reset(board, max_turns, **more)
+
+    def _step(self, cells: list[str], position: int, direction: str) -> int:
+        return step(cells, position, OPPOSITE[direction] if self._mirrored else direction)
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("transformers")
 
-from tiny_worlds import WORLDS
-from wm_plugin.worlds.grid import MAX_TURNS, expert, walk, wanderer
+from tiny_worlds import WORLDS, MirrorEnvironment
+from wm_plugin.worlds.grid import MAX_TURNS, GridEnvironment, expert, make_boards, walk, wanderer
 
 pytestmark = pytest.mark.host
 
@@ -63,3 +63,34 @@ def test_boards_can_be_won_and_experts_take_the_shortest_way(name):
 
 def _walls(board: str) -> str:
     return "".join("#" if cell == "#" else "." for cell in board)
+
+
+def test_a_hidden_rule_turns_every_move_around_on_half_of_the_boards_and_nothing_but_a_move_tells():
+    boards = make_boards(200, 3)
+    turned = [board for board in boards if after_of(board, "L") == after_of(board, "R", GridEnvironment)]
+    straight = [board for board in boards if after_of(board, "L") == after_of(board, "L", GridEnvironment)]
+    both = set(turned) & set(straight)  # a wall on either side
+    assert set(turned) | set(straight) == set(boards)
+    assert 60 < len(turned) - len(both) < 140
+    for board in boards:
+        environment = MirrorEnvironment()
+        assert environment.reset(board) == GridEnvironment().reset(board)
+        assert walk(board, expert(), world=MirrorEnvironment)[-1].endswith("!")
+    there = next(board for board in turned if board not in both)
+    environment = MirrorEnvironment()
+    environment.reset(there)
+    environment.move("R"), environment.move("L")  # the rule is that of the start
+    assert environment.move("L") == GridEnvironment.move(_at(there), "R")
+
+
+def after_of(board, move, world=MirrorEnvironment):
+    environment = world()
+    environment.reset(board)
+    return environment.move(move)
+
+
+def _at(board):
+    environment = GridEnvironment()
+    environment.reset(board)
+    environment.move("L"), environment.move("R")
+    return environment

@@ -4,6 +4,8 @@ import pytest
 
 pytest.importorskip("transformers")
 
+from tiny_worlds import RingEnvironment
+from wm_plugin.errors import UserError
 from wm_plugin.lab.evaluation.measures import read_result
 from wm_plugin.lab.tiny.__main__ import main as tiny
 from wm_plugin.lab.tiny.held_out import HeldOut
@@ -80,6 +82,30 @@ def test_a_policy_is_measured_on_held_out_boards(tmp_path):
     assert found.settings["step"] == 3
     assert 0 <= found.measure("success").value <= 1
     assert found.measure("env_nll").value > 1  # it has learnt nothing
+
+
+def test_a_policy_is_measured_under_another_law_of_motion(tmp_path):
+    tokenizer = make_tokenizer()
+    model = make_model(tokenizer, seed=0)
+    model.save_pretrained(tmp_path / "m")
+    tokenizer.save_pretrained(tmp_path / "m")
+    arguments = ["measure", "--model", str(tmp_path / "m"), "--name", "a_s0", "--boards", "32"]
+    found = {}
+    for name in ("grid", "tiny_worlds:RingEnvironment"):
+        assert tiny([*arguments, "--environment", name, "--out", str(tmp_path / name)]) == 0
+        found[name] = read_result(tmp_path / name)
+    grid, ring = found.values()
+    assert (grid.data, ring.data) == ("32 held-out boards of the grid", "32 held-out boards of RingEnvironment")
+    expected = HeldOut(tokenizer, 32, RingEnvironment).measure(model.eval())
+    assert {one.name: one.value for one in ring.measures} == expected.means()
+    assert [one.parts for one in expected.played] != [one.parts for one in HeldOut(tokenizer, 32).measure(model).played]
+    assert grid.measure("env_nll").value != ring.measure("env_nll").value
+    with pytest.raises(
+        UserError, match=r"--environment: sql is no wm_plugin\.worlds\.grid\.GridEnvironment; name a subclass"
+    ):
+        tiny([*arguments, "--environment", "sql", "--out", str(tmp_path / "c")])
+    with pytest.raises(UserError, match="--ahead looks ahead in the grid itself; leave --environment out"):
+        tiny([*arguments, "--environment", "tiny_worlds:RingEnvironment", "--ahead", "--out", str(tmp_path / "d")])
 
 
 def test_looking_ahead_is_measured_beside_its_controls(tmp_path):

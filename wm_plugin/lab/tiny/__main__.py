@@ -81,6 +81,8 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="also let it look ahead on a quarter of the boards, beside a coin and an oracle",
     )
+    flag("--environment", default="grid", metavar="MODULE:CLASS", help="a subclass of the grid with another law of motion "
+         "(default: grid)")  # fmt: skip
     flag("--out", type=Path, required=True, help="folder to measure into, as of wm eval")
 
     flag = verb(serve)
@@ -178,10 +180,21 @@ def world_model(options: Namespace) -> None:
 def measure(options: Namespace) -> None:
     """Let a policy play and predict held-out boards, and write a folder as `wm eval` does, for `wm report`."""
     from wm_plugin.lab.tiny.held_out import evaluate_policy
+    from wm_plugin.worlds.grid import GridEnvironment
+    from wm_plugin.worlds.specs import load
 
+    world = load(options.environment)
+    if not (isinstance(world, type) and issubclass(world, GridEnvironment)):
+        raise UserError(
+            f"--environment: {options.environment} is no wm_plugin.worlds.grid.GridEnvironment; name a subclass"
+        )
+    if options.ahead and world is not GridEnvironment:
+        raise UserError("--ahead looks ahead in the grid itself; leave --environment out")
     _use_one_thread()
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    found = evaluate_policy(options.model, options.name, options.step, options.boards, options.out, ahead=options.ahead)
+    found = evaluate_policy(
+        options.model, options.name, options.step, options.boards, options.out, ahead=options.ahead, world=world
+    )
     _print(json.dumps({"name": options.name} | {one.name: one.value for one in found.measures}))
 
 

@@ -54,18 +54,18 @@ class Ahead:
 
 
 class HeldOut:
-    """The held-out boards, on which every policy is measured."""
+    """The held-out boards, on which every policy is measured. `world` may have another law of motion."""
 
-    def __init__(self, tokenizer: Tokenizer, count: int) -> None:
-        self.tokenizer = tokenizer
+    def __init__(self, tokenizer: Tokenizer, count: int, world: type[GridEnvironment] = GridEnvironment) -> None:
+        self.tokenizer, self.world = tokenizer, world
         self.boards = _spread(count, _SEED)
         self.ahead_boards = self.boards[::_AHEAD]
         self.walked = _spread(count // 2, _SEED + 1)
-        self.walks = walks(tokenizer, self.walked, _SEED)
+        self.walks = walks(tokenizer, self.walked, _SEED, world)
 
     def measure(self, model: PreTrainedModel) -> Measured:
         """Let `model` play every board and predict every observation of the walks."""
-        played = play(model, self.tokenizer, self.boards, _SEED)
+        played = play(model, self.tokenizer, self.boards, _SEED, world=self.world)
         step = evaluate(model, *self.walks, batch_size=64)
         ratios = {
             "success": _mean([episode.success for episode in played]),
@@ -102,7 +102,7 @@ class HeldOut:
         rng = random.Random(_SEED)
         for number, board in enumerate(self.walked):
             row = {"prompt": [{"role": "user", "content": ""}], "board": board}
-            walked = rollout.play(GridEnvironment(), row, scripted(wanderer(rng)), max_turns=WALK_TURNS)
+            walked = rollout.play(self.world(), row, scripted(wanderer(rng)), max_turns=WALK_TURNS)
             yield walked.model_copy(update={"source": Source(format="wm", file="grid", row=number)})
 
     def predict(self, model: PreTrainedModel, count: int = 32) -> list[Prediction]:
@@ -115,17 +115,27 @@ class HeldOut:
         return predict(model, ids, mask, self.tokenizer.decode, observation=1)
 
 
-def evaluate_policy(model: Path, name: str, step: int, boards: int, out: Path, *, ahead: bool = False) -> Evaluation:
+def evaluate_policy(
+    model: Path,
+    name: str,
+    step: int,
+    boards: int,
+    out: Path,
+    *,
+    ahead: bool = False,
+    world: type[GridEnvironment] = GridEnvironment,
+) -> Evaluation:
     """Measure the policy in a folder, and write the evaluation to the folder `out`.
 
     Args:
         name: of the arm and the seed, such as "real_s0".
         step: how many steps the policy was trained.
-        ahead: also measure its success when it looks ahead, and that of the controls of looking ahead.
+        ahead: also measure its success when it looks ahead, and that of the controls of looking ahead; in the grid itself alone.
+        world: the grid, or one with another law of motion.
     """
-    data = f"{boards} held-out boards of the grid"
+    data = f"{boards} held-out boards of {'the grid' if world is GridEnvironment else world.__name__}"
     folder = open_folder(out, EVALUATION, name, data)
-    held_out = HeldOut(AutoTokenizer.from_pretrained(model), boards)
+    held_out = HeldOut(AutoTokenizer.from_pretrained(model), boards, world)
     policy = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
     figures = [(figure, figure, UNITS[figure], ratio) for figure, ratio in held_out.measure(policy).ratios.items()]
     if ahead:

@@ -118,7 +118,12 @@ class Played:
 
 
 def play(
-    model: PreTrainedModel, tokenizer: Tokenizer, boards: Sequence[str], seed: int, advise: Adviser | None = None
+    model: PreTrainedModel,
+    tokenizer: Tokenizer,
+    boards: Sequence[str],
+    seed: int,
+    advise: Adviser | None = None,
+    world: type[GridEnvironment] = GridEnvironment,
 ) -> list[Played]:
     """Sample an episode on each board at temperature 1, restricted to the four moves; `advise` may choose moves instead.
 
@@ -127,7 +132,7 @@ def play(
     device = next(model.parameters(), torch.empty(0)).device
     draws = torch.rand(len(boards), MAX_TURNS, generator=torch.Generator().manual_seed(seed)).to(device)
     allowed = tokenizer(ACTIONS).input_ids
-    environments = [GridEnvironment() for _ in boards]
+    environments = [world() for _ in boards]
     parts = [[environment.reset(board)] for environment, board in zip(environments, boards, strict=True)]
     training = model.training
     model.eval()

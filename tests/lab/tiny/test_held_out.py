@@ -101,10 +101,10 @@ def test_a_policy_is_measured_under_another_law_of_motion(tmp_path):
     assert [one.parts for one in expected.played] != [one.parts for one in HeldOut(tokenizer, 32).measure(model).played]
     assert grid.measure("env_nll").value != ring.measure("env_nll").value
     with pytest.raises(
-        UserError, match=r"--environment: sql is no wm_plugin\.worlds\.grid\.GridEnvironment; name a subclass"
+        UserError, match=r"--environment: sql is not a subclass of wm_plugin\.worlds\.grid\.GridEnvironment"
     ):
         tiny([*arguments, "--environment", "sql", "--out", str(tmp_path / "c")])
-    with pytest.raises(UserError, match="--ahead looks ahead in the grid itself; leave --environment out"):
+    with pytest.raises(UserError, match="--ahead works only in the default grid; leave out --environment"):
         tiny([*arguments, "--environment", "tiny_worlds:RingEnvironment", "--ahead", "--out", str(tmp_path / "d")])
 
 

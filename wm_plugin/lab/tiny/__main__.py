@@ -186,10 +186,10 @@ def measure(options: Namespace) -> None:
     world = load(options.environment)
     if not (isinstance(world, type) and issubclass(world, GridEnvironment)):
         raise UserError(
-            f"--environment: {options.environment} is no wm_plugin.worlds.grid.GridEnvironment; name a subclass"
+            f"--environment: {options.environment} is not a subclass of wm_plugin.worlds.grid.GridEnvironment"
         )
     if options.ahead and world is not GridEnvironment:
-        raise UserError("--ahead looks ahead in the grid itself; leave --environment out")
+        raise UserError("--ahead works only in the default grid; leave out --environment")
     _use_one_thread()
     options.out.parent.mkdir(parents=True, exist_ok=True)
     found = evaluate_policy(

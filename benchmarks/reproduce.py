@@ -279,7 +279,10 @@ def main(arguments: list[str] | None = None) -> int:
         found = _results(out.parent)  # another paper's run may have written meanwhile
         found[key] = {**asked.model_dump(include={"question", "pipeline", "against"}), "host": options.host}
         found[key] |= {"settings": settings, "declared": digest(asked.model_dump_json().encode())}
-        minutes = round(sum(_spent(work).get(folder.name, 0.0) for folder in folders) / 60)
+        # 0, which is not shown, on verl: Ray's processes are no children of this one
+        minutes = (
+            round(sum(_spent(work).get(folder.name, 0.0) for folder in folders) / 60) if options.host == "trl" else 0
+        )
         found[key] |= {"cpu_minutes": minutes, "claims": rows}
         out.parent.mkdir(parents=True, exist_ok=True)
         write_text(out, json.dumps(found, indent=1) + "\n")

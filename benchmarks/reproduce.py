@@ -93,9 +93,10 @@ def run(name: str, asked: Question, work: Path, host: str, *, quick: bool) -> li
         command = [sys.executable, "-m", "wm_plugin", "lab", "pipeline", asked.pipeline, "--out", str(out)]
         sets = [word for key, value in chosen.items() for word in ("--set", f"{key}={value}")]
         # its steps call `wm` and `python`: those of this environment; tiny_worlds.py is beside this file
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+        first = {"PATH": str(Path(sys.executable).parent), "PYTHONPATH": str(HERE)}
+        paths = {key: os.pathsep.join(filter(None, [one, os.environ.get(key)])) for key, one in first.items()}
         began = _cpu_seconds()
-        code = subprocess.run([*command, *sets], env={**os.environ, "PATH": path, "PYTHONPATH": str(HERE)}).returncode
+        code = subprocess.run([*command, *sets], env={**os.environ, **paths}).returncode
         spent = {**_spent(work), out.name: _spent(work).get(out.name, 0.0) + _cpu_seconds() - began}
         write_text(work / SPENT, json.dumps(spent, indent=1) + "\n")
         if code:

@@ -36,6 +36,8 @@ def test_what_a_pipeline_says_to_the_trainer_is_read(name, sets):
         for command in step.commands:
             place = next((place for place, word in enumerate(command) if word.endswith("/run.sh")), None)
             if place is None:
+                if "tiny_worlds" in sets and "measure" in command:  # in the world that RL had
+                    assert command[command.index("--environment") + 1] == sets.partition(",")[2]
                 continue
             recipe, *flags = command[place + 1 :]
             assert flags[flags.index("--out") + 1] in step.makes
@@ -45,6 +47,8 @@ def test_what_a_pipeline_says_to_the_trainer_is_read(name, sets):
                 continue
             script, config, _, _ = train.parse([*words, *RL])
             found.append(step.family)
+            if "tiny_worlds" in sets:
+                assert script.environment == sets.partition(",")[2]
             if step.family == "train" and "tau2" in sets:  # with the customer of the setting
                 own = config_file.read(str(RECIPES / "trl/policy_tau2.yaml"))
                 assert script.train_rows_kwargs == own["train_rows_kwargs"]

@@ -28,6 +28,8 @@ def test_what_a_pipeline_says_to_the_trainers_is_composed(name, sets):
             config = composed(*verl_words(recipe, *flags, **step.env))  # an unknown key is an error, unless + adds it
             found.add(step.family)
             assert config.trainer.default_local_dir in step.makes
+            if "tiny_worlds" in sets:
+                assert config.wm.environment == sets.partition(",")[2]
             if step.family == "train" and name == "early_experience" and "tau2" not in sets:
                 assert (config.data.max_prompt_length, config.data.max_response_length) == (1024, 4096)
                 assert f"world={config.wm.environment}" == sets

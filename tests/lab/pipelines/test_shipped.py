@@ -83,19 +83,19 @@ def test_each_ends_with_a_report_of_all_arms_and_seeds(name, host, sets):
     (report,) = steps["report"].commands
     named = {one.partition("=")[0] for one in report if "=*/" in one}
     evaluated = [step for step in steps.values() if step.family in EVALUATE]
-    before = [step for step in steps.values() if step.family in BEFORE]
-    names = {Path(path).name.partition("_s")[0] for step in before for path in step.makes}
+    beside = [step for step in steps.values() if step.family in BESIDE]
+    names = {Path(path).name.partition("_s")[0] for step in beside for path in step.makes}
     assert not named or named == arms | names  # else they are the folders' names without the seed
     assert "--against" not in report or report[report.index("--against") + 1] in arms
     assert [Path(path).name for path in steps["report"].makes] == ["report.html", "report.json"]
     seeds = {(step.family, step.loops["seed"]) for step in evaluated}
     assert len(evaluated) == len(seeds) * len(arms)
-    assert {path for step in (*before, *evaluated) for path in step.makes} <= set(report)
+    assert {path for step in (*beside, *evaluated) for path in step.makes} <= set(report)
     assert [step.name for step in steps.values() if step.show] == ["report"]
 
 
 EVALUATE = ("evaluate", "evaluate_each", "one_step", "one_step_each", "consistency")
-BEFORE = ("evaluate_before", "consistency_before")  # of what RL begins from, which is no arm
+BESIDE = ("evaluate_before", "consistency_before", "consistency_seen")  # of what RL begins from, and on other boards: no arms
 
 
 @pytest.mark.parametrize("host", ["trl", "verl"])
@@ -103,13 +103,13 @@ BEFORE = ("evaluate_before", "consistency_before")  # of what RL begins from, wh
 def test_the_report_reads_what_a_host_leaves(name, host, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     steps = steps_of(name, host)
-    before = set()
+    beside = set()
     for step in steps:
-        for path in map(Path, step.makes if step.family in ("train", *BEFORE, *EVALUATE) else ()):
+        for path in map(Path, step.makes if step.family in ("train", *BESIDE, *EVALUATE) else ()):
             path.mkdir(parents=True)
-            if step.family in BEFORE:
-                before.add(path.name.partition("_s")[0])
-            if step.family in (*BEFORE, *EVALUATE):
+            if step.family in BESIDE:
+                beside.add(path.name.partition("_s")[0])
+            if step.family in (*BESIDE, *EVALUATE):
                 found = [Measure("success", 0.5, "share", 8, low=0.2, high=0.8)]
                 write_result(Evaluation(path.parent.name, path.stem, "boards", {}, found), path)
             elif host == "verl":
@@ -126,8 +126,8 @@ def test_the_report_reads_what_a_host_leaves(name, host, tmp_path, monkeypatch, 
     assert main(list(report[1:])) == 0, capsys.readouterr().err
     written = json.loads(Path(steps[-1].makes[1]).read_text())
     arms = {step.loops["arm"] for step in steps if "arm" in step.loops}
-    assert {row["arm"] for row in written["compared"]["rows"]} == arms | before
-    assert {row["runs"] for row in written["compared"]["rows"] if row["arm"] not in before} == {3}
+    assert {row["arm"] for row in written["compared"]["rows"]} == arms | beside
+    assert {row["runs"] for row in written["compared"]["rows"] if row["arm"] not in beside} == {3}
 
 
 @pytest.mark.parametrize("name", METHODS)

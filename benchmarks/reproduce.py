@@ -1,7 +1,7 @@
 """Run what reproduce.yaml asks of a paper, and judge each claim by its rule.
 
 Runs pipelines that come with the package (`wm lab pipeline`), which go on where they were cut, and reads their reports. Writes
-benchmarks/results/reproduce.json and, from it, reproduce.md.
+benchmarks/results/reproduce.json and, from it, reproduce.md. WMAct's ablation is benchmarks/wmact.py.
 
     python benchmarks/reproduce.py echo                              # all its questions; hours
     python benchmarks/reproduce.py echo --only forgetting --host verl

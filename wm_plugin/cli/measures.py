@@ -50,9 +50,10 @@ def show(result: Mapping[str, Any]) -> None:
         table(whole)
     for by in dict.fromkeys(one["by"] for one in measures if one["by"]):
         _show_groups(by, [one for one in measures if one["by"] == by])
+    said = {(one["name"], one["note"]) for one in measures if not one["by"]}  # in the table of all rows
     noted: dict[tuple[str, str], list[str]] = {}
     for one in measures:
-        if one["note"] and one["by"]:
+        if one["note"] and one["by"] and (one["name"], one["note"]) not in said:
             noted.setdefault((one["by"], one["note"]), []).append(f"{one['group']} {one['name']}")
     for (by, note), those in noted.items():
         print(_one_line(f"{by}: {note}: {', '.join(those)}"))

@@ -200,10 +200,11 @@ paired by seed: `higher`, `lower`, or `null` where it contains 0. *Paper* is the
 billions of parameters; these are small ones on a CPU. It is a dash where no paper reports one, and in the lines of controls:
 `base` and `start` are the policy before its RL, so that one sees whether RL itself changed anything, and `warm` the one after a
 warm-up alone. A policy on the grid is evaluated by sampling among the four moves. Questions of that file that are not here have
-not been run. Two questions are out of these models' reach. ECHO's tools whose results can be memorised against tools that follow
-rules, over epochs, take a policy that reads pages. Whether training makes whole episodes in a text world go as in the real one
-(Word2World) was asked and given up after two seeds of five: no answer could be read before the training, and after it no episode
-of either seed stayed with the real world to its end (results/consistency_tiny.md).
+not been run. WMAct's ablation has a page of its own (results/wmact.md). Two questions are out of these models' reach. ECHO's
+tools whose results can be memorised against tools that follow rules, over epochs, take a policy that reads pages. Whether
+training makes whole episodes in a text world go as in the real one (Word2World) was asked and given up after two seeds of
+five: no answer could be read before the training, and after it no episode of either seed stayed with the real world to its
+end (results/consistency_tiny.md).
 """
 
 

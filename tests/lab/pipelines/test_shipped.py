@@ -95,7 +95,8 @@ def test_each_ends_with_a_report_of_all_arms_and_seeds(name, host, sets):
 
 
 EVALUATE = ("evaluate", "evaluate_each", "one_step", "one_step_each", "consistency")
-BESIDE = ("evaluate_before", "consistency_before", "consistency_seen")  # of what RL begins from, and on other boards: no arms
+# of what RL begins from, and on boards that the world model learnt: these are no arms
+BESIDE = ("evaluate_before", "consistency_before", "consistency_seen")
 
 
 @pytest.mark.parametrize("host", ["trl", "verl"])

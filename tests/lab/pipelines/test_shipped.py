@@ -12,12 +12,15 @@ import pytest
 
 from support.pipelines import hosts, variants
 from support.scripts import RECIPES, listed
+from wm_plugin.cli.eval.consistency import Tasks
 from wm_plugin.cli.main import main, parse
 from wm_plugin.errors import UserError
 from wm_plugin.lab.evaluation.measures import Evaluation, Measure, write_result
 from wm_plugin.lab.pipelines import expand, read
 from wm_plugin.lab.pipelines.engine import check_inputs, chosen
 from wm_plugin.lab.pipelines.shipped import shipped
+from wm_plugin.lab.tiny.rollouts import rollouts
+from wm_plugin.worlds.worlds import load
 
 METHODS = ("baselines", "early_experience", "echo_alpha", "lwm_warm_up", "rwml_rl", "sim_rl", "word2world")
 OTHERS = ("consistency_tiny", "rwml_tiny", "sql_135m", "verify_shop_tiny", "warm_up_designs_tiny")
@@ -129,6 +132,18 @@ def test_the_report_reads_what_a_host_leaves(name, host, tmp_path, monkeypatch, 
     arms = {step.loops["arm"] for step in steps if "arm" in step.loops}
     assert {row["arm"] for row in written["compared"]["rows"]} == arms | beside
     assert {row["runs"] for row in written["compared"]["rows"] if row["arm"] not in beside} == {3}
+
+
+def test_the_seen_boards_are_those_that_the_world_model_learnt():
+    steps = {step.name: step for step in steps_of("sim_rl_tiny", "trl", "episodes=12 boards=6")}
+    (learnt,) = [command for command in steps["episodes"].commands if "rollouts" in command]
+    (seen,) = steps["consistency_seen:0"].commands
+    assert (learnt[learnt.index("--seed") + 1], "--held-out" in learnt) == ("0", False)
+    assert (seen[seen.index("--split") + 1], "--seed" in seen) == ("seen", False)  # whose default is 0
+    tasks = Tasks(split=("seen",), limit=6).rows(load("grid"))["seen"]
+    begun = {episode.context.initial_state for episode in rollouts(12, 0)}  # a board, and ">"
+    assert len(tasks) == 6
+    assert {row["board"] + ">" for row in tasks} <= begun
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -134,6 +134,7 @@ def test_the_report_reads_what_a_host_leaves(name, host, tmp_path, monkeypatch, 
     assert {row["runs"] for row in written["compared"]["rows"] if row["arm"] not in beside} == {3}
 
 
+@pytest.mark.host  # the schemas of tools
 def test_the_seen_boards_are_those_that_the_world_model_learnt():
     steps = {step.name: step for step in steps_of("sim_rl_tiny", "trl", "episodes=12 boards=6")}
     (learnt,) = [command for command in steps["episodes"].commands if "rollouts" in command]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from wm_plugin.errors import UserError
 from wm_plugin.options import Options
-from wm_plugin.runtime.texts import read_yaml
+from wm_plugin.runtime.texts import read_yaml, yaml_of
 from wm_plugin.untrusted import encodable
 
 if TYPE_CHECKING:
@@ -50,18 +50,18 @@ def simulated_world(world: "World", path: str) -> "SimulatedWorld":
 
 
 def read_block(path: str, flag: str, key: str, model: type[Block]) -> Block:
-    """Read options from a file that has them by themselves or under `key`.
+    """Read options that a file has by themselves or under `key`, or that are given as JSON in its place, as trainers take them.
 
     Args:
         flag: the flag that names the file.
     """
-    values = read_yaml(Path(path), flag)
+    values = yaml_of(path, flag) if (inline := path.lstrip().startswith("{")) else read_yaml(Path(path), flag)
     if isinstance(values, dict) and key in values:  # no block has its own name among its keys
         values = values[key]
     try:
         return model.read(values, key)
     except UserError as error:
-        raise UserError(f"{path}: {error}") from None
+        raise UserError(f"{flag if inline else path}: {error}") from None
 
 
 def token_counter(path: str | None) -> Callable[[str], int] | None:

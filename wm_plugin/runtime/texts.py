@@ -66,8 +66,12 @@ def read_text(path: Any, what: str = "") -> str:
 
 def read_yaml(path: Any, what: str = "") -> Any:
     """Return the value in a file of YAML; `what` as in `read_text`."""
-    text = read_text(path, what)
+    return yaml_of(read_text(path, what), str(path))
+
+
+def yaml_of(text: str, what: str) -> Any:
+    """Return the value of YAML; `what` names its source in errors."""
     try:
         return load_yaml(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise UserError(f"{path} is not YAML: {' '.join(str(error).split())[:200]}") from None
+        raise UserError(f"{what} is not YAML: {' '.join(str(error).split())[:200]}") from None

@@ -23,7 +23,7 @@ from wm_plugin.lab.tiny.rollouts import rollouts
 from wm_plugin.worlds.worlds import load
 
 METHODS = ("baselines", "early_experience", "echo_alpha", "lwm_warm_up", "rwml_rl", "sim_rl", "word2world")
-OTHERS = ("consistency_tiny", "rwml_tiny", "sql_135m", "verify_shop_tiny", "warm_up_designs_tiny")
+OTHERS = ("consistency_tiny", "rwml_tiny", "sql_135m", "synthetic_tiny", "verify_shop_tiny", "warm_up_designs_tiny")
 CASES = [(name, host, sets) for name in sorted(shipped()) for host in hosts(name) for sets in variants(name)]
 
 
@@ -234,6 +234,17 @@ def test_the_small_studies_treat_their_arms_alike():
         assert ("--no-world-context" in text_of([steps["train"]])) is ("--no-world-context" in before)
         assert ("--no-world-context" in before) is (which == "which=scienceworld_135m")
         assert "--agent expert --agent random" in before
+    for host in ("trl", "verl"):
+        steps = {step.name: step for step in steps_of("synthetic_tiny", host)}
+        trained = {
+            text_of([steps[f"train:{arm}:0"]]).replace(arm, "ARM") for arm in ("real", "synthetic", "half", "both")
+        }
+        assert len(trained) == 1
+        real, simulated = (next(calls(steps[f"{name}:0"])) for name in ("real", "synthetic"))
+        tasks = int(real[real.index("--count") + 1])
+        assert simulated[simulated.index("--tasks") + 1] == str(tasks)
+        for flag in ("--policy", "--seed", "--max-new-tokens"):  # of one policy, and the same tasks
+            assert real[real.index(flag) + 1] == simulated[simulated.index(flag) + 1]
     checks = [
         step for step in steps_of("verify_shop_tiny", "trl") if step.family in ("unchecked", "checked", "controlled")
     ]

@@ -534,3 +534,10 @@ def test_a_config_is_read_from_a_file(tmp_path):
         path.write_text(text)
         with pytest.raises(UserError, match=why):
             read_block(str(path), "--verify", "verify", VerifyConfig)
+
+
+def test_a_config_is_read_from_json_in_the_place_of_a_file():
+    assert read_block(json.dumps({"budget": 2, "world_model": MODEL}), "--verify", "verify", VerifyConfig).budget == 2
+    for text, why in (('{"budget": [', "^--verify is not YAML"), ('{"buget": 2}', "^--verify: .*budget")):
+        with pytest.raises(UserError, match=why):
+            read_block(text, "--verify", "verify", VerifyConfig)

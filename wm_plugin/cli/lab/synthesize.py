@@ -39,7 +39,7 @@ def synthesize(
     share of attempts), `turns` (a kept one), `tasks` among the kept, and what the world model was asked by all.
 
     Args:
-        simulation: YAML that names the world model and says what a success is: the fields of `simulation`, or that block.
+        simulation: The world model, and what a success is: a YAML file, or JSON, of the fields of SimulationConfig.
         count: Trajectories to keep.
         out: X.jsonl or X.parquet.
         keep: success, or all: failed episodes, too.

@@ -59,7 +59,7 @@ def test_what_a_pipeline_says_to_the_trainer_is_read(name, sets):
                 assert (config.gradient_accumulation_steps, config.steps_per_generation) == (8, 16)
             if script.simulation is not None:
                 train.run_config(script).classes()
-    sft_alone = ("baselines", "word2world", "consistency", "verify_shop")
+    sft_alone = ("baselines", "word2world", "consistency", "synthetic", "verify_shop")
     assert found or name.startswith(sft_alone)
 
 

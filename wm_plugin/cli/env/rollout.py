@@ -77,8 +77,8 @@ def rollout(
         out: X.jsonl or X.parquet.
         per_task: Episodes of each task, all with the task's id.
         control: Perturb what the agent observes: a file as for wm lab control --config (a curriculum's factor is 1).
-        verify: Check irreversible actions by a world model before they go out: a file, or JSON, of the fields of VerifyConfig, such as
-            {budget: 4, world_model: {url: http://localhost:8000/v1, model: NAME}}, or with these under verify.
+        verify: Check irreversible actions by a world model before they go out: a file, or JSON, of the fields of VerifyConfig,
+            such as {budget: 4, world_model: {url: http://localhost:8000/v1, model: NAME}}, or with these under verify.
         simulation: Play in a world model: a file, or JSON, of the fields of SimulationConfig, such as {url:
             http://localhost:8000/v1, model: NAME}, or with these under simulation.
     """

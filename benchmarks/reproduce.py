@@ -119,16 +119,16 @@ def _spent(work: Path) -> dict[str, float]:
 def read(asked: Question, folders: Sequence[Path]) -> Values:
     """Return all values that the pipelines left, by arm, evaluation, measure and seed.
 
-    An evaluation's folder is ARM_sSEED, or ARM where the pipeline takes one seed or all seeds share the arm; the folders below
-    it are evaluations.
+    An evaluation's folder is ARM_sSEED, or ARM where the pipeline takes one seed; the folders below it are evaluations. One
+    that all seeds share has no place here: it would count as often as there are seeds.
     """
     values: Values = {}
-    outer = asked.seeds.each if isinstance(asked.seeds, Each) else []
     for place, folder in enumerate(folders):
-        of_folder = [outer[place]] if outer else asked.all_seeds()
+        of_folder = asked.seeds.each[place] if isinstance(asked.seeds, Each) else None
         for arm, of, seed, measure, value in _found(folder):
-            for each in of_folder if seed is None else [seed]:
-                values.setdefault((arm, of, measure), {})[each] = value
+            own = of_folder if seed is None else seed
+            if own is not None:
+                values.setdefault((arm, of, measure), {})[own] = value
     return values
 
 
@@ -156,8 +156,9 @@ def judge(asked: Question, values: Values) -> list[dict[str, Any]]:
         UserError: a claim's arm or measure was not measured.
     """
     rows = []
-    for claim in asked.claims:
-        for arm in [*claim.arms, *asked.controls]:
+    for number, claim in enumerate(asked.claims):
+        again = any((one.measure, one.of) == (claim.measure, claim.of) for one in asked.claims[:number])
+        for arm in [*claim.arms, *([] if again else asked.controls)]:
             own, other = (values.get((name, claim.of, claim.measure), {}) for name in (arm, asked.against))
             seeds = sorted(own.keys() & other.keys())
             if not seeds:
@@ -199,22 +200,24 @@ the measure, the seeds and the rule. A claim's verdict is that of the 95% interv
 paired by seed: `higher`, `lower`, or `null` where it contains 0. *Paper* is the direction that the paper reports of models of
 billions of parameters; these are small ones on a CPU. It is a dash where no paper reports one, and in the lines of controls:
 `base` and `start` are the policy before its RL, so that one sees whether RL itself changed anything, and `warm` the one after a
-warm-up alone. A policy on the grid is evaluated by sampling among the four moves. Questions of that file that are not here have
-not been run. WMAct's ablation has a page of its own (results/wmact.md). Two questions are out of these models' reach. ECHO's
-tools whose results can be memorised against tools that follow rules, over epochs, take a policy that reads pages. Whether
-training makes whole episodes in a text world go as in the real one (Word2World) was asked and given up after two seeds of
-five: no answer could be read before the training, and after it no episode of either seed stayed with the real world to its
-end (results/consistency_tiny.md).
+warm-up alone. A policy on the grid is evaluated by sampling among the four moves, of which random ones win .26. Seeds differ in
+the start and in the training; the episodes that a world model learns are one draw for all seeds of a question. What was decided
+after a first run is in that file, and its questions that are not here have no result yet. WMAct's ablation has a page of its own
+(results/wmact.md). Two questions are out of these models' reach. ECHO's tools whose results can be memorised against tools that
+follow rules, over epochs, take a policy that reads pages. Whether training makes whole episodes in a text world go as in the real
+one (Word2World) was asked and given up after two seeds of five: no answer could be read before the training, and after it no
+episode of either seed stayed with the real world to its end (results/consistency_tiny.md).
 """
 
 
 def tally(claims: Sequence[Mapping[str, Any]]) -> str:
-    """Count how the verdicts agree with what papers report."""
-    with_direction = [row for row in claims if row["expected"] in ("higher", "lower")]
+    """Count how the verdicts agree with what papers report. A figure that answers two questions counts once."""
+    figures = {(row["measure"], row["expected"], *row["values"], *row["values_against"]): row for row in claims}
+    with_direction = [row for row in figures.values() if row["expected"] in ("higher", "lower")]
     agree = sum(row["verdict"] == row["expected"] for row in with_direction)
     null = sum(row["verdict"] in ("null", "no verdict") for row in with_direction)
     return (
-        f"Of {len(with_direction)} lines with a paper's direction {agree} agree, {null} are null, and "
+        f"Of {len(with_direction)} differences with a paper's direction {agree} agree, {null} are null, and "
         f"{len(with_direction) - agree - null} have the other direction.\n"
     )
 

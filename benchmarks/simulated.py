@@ -6,7 +6,7 @@
 
 Each adds its part to benchmarks/results/simulated.json and writes the tables of all parts, simulated.md. Two servers, each in a
 process of its own: one that takes 250 ms for an answer and gives 32 at once, and with --world DIR a tiny world model, such as
-`wm lab pipeline sim_rl_tiny` leaves in runs/sim_rl_tiny/trl/world. A repeat measures the server alone, by bare requests of
+`wm lab pipeline sim_rl_tiny` leaves in runs/sim_rl_tiny/trl/world_s0. A repeat measures the server alone, by bare requests of
 the bodies that episodes send, and then the episodes; their ratio is of the same minute. Nothing is cached.
 """
 

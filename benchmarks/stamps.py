@@ -141,6 +141,16 @@ RESULTS: dict[str, tuple[str, ...]] = {
         "wm_plugin/worlds/grid.py",
         *_ON_TRL,
     ),
+    "rwml_135m": (
+        "benchmarks/rwml_135m.py",
+        "benchmarks/agent_sft_135m.py",
+        "benchmarks/grid_135m.py",
+        "recipes/trl/rwml_grpo_tiny.yaml",
+        "recipes/trl/sft_tiny.yaml",
+        "wm_plugin/worlds/sql/*.py",
+        "wm_plugin/rewards/*.py",
+        *_ON_TRL,
+    ),
     "predictions": (
         "benchmarks/predictions.py",
         "wm_plugin/hosting/predictions.py",

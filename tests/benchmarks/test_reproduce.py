@@ -31,7 +31,7 @@ def test_the_pipeline_has_the_settings_and_makes_every_arm(name, quick):
     for arm in {asked.against, *(arm for claim in asked.claims for arm in claim.arms)}:
         assert (arm if single else f"{arm}_s{seeds[0]}") in made, arm
     for arm in asked.controls:
-        assert f'/evaluations/{arm}_s{seeds[0]}"' in made or f'/evaluations/{arm}"' in made, arm
+        assert f'/evaluations/{arm}_s{seeds[0]}"' in made, arm
     assert len(set(seeds)) == len(seeds)
 
 
@@ -68,17 +68,24 @@ def test_a_verdict_is_that_of_the_interval_by_hand(tmp_path):
         {"echo: forgetting": {**asked().model_dump(), "host": "trl", "cpu_minutes": 7, "claims": [row]}}
     )
     assert "| exact | a10 | 3 | 0.600 | 0.200 | +0.400 [+0.152, +0.648] | higher | higher |" in text
-    assert "Of 1 lines with a paper's direction 1 agree, 0 are null, and 0 have the other direction.\n" in text
-    others = [{**row, "verdict": "lower"}, {**row, "expected": "–"}, {**row, "verdict": "null"}]
-    assert reproduce.tally([row, *others]).startswith(
-        "Of 3 lines with a paper's direction 1 agree, 1 are null, and 1 have"
+    assert "Of 1 differences with a paper's direction 1 agree, 0 are null, and 0 have the other direction.\n" in text
+    others = [{**row, "verdict": one, "values": [at]} for at, one in enumerate(("lower", "null"))]
+    others.append({**row, "expected": "–"})
+    assert reproduce.tally([row, row, *others]).startswith(  # the same figure twice counts once
+        "Of 3 differences with a paper's direction 1 agree, 1 are null, and 1 have"
     )
-    (tmp_path / "report.json").write_text(
-        json.dumps({"evaluations": [*found, evaluation("evaluations/start", exact=0.2)]})
-    )
-    control = reproduce.judge(asked(controls=["start"]), reproduce.read(asked(), [tmp_path]))[1]  # one for all seeds
-    assert (control["arm"], control["seeds"], control["values"]) == ("start", [20, 21, 22, 23], [0.2] * 4)
+    started = [evaluation(f"evaluations/start_s{seed}", exact=0.2) for seed in pairs]
+    shared = evaluation("evaluations/shared", exact=0.2)
+    (tmp_path / "report.json").write_text(json.dumps({"evaluations": [*found, *started, shared]}))
+    claims = [{"measure": "exact", "arms": ["a10"], "expected": way} for way in ("higher", "–")]
+    two = asked(controls=["start"], claims=claims)
+    rows = reproduce.judge(two, reproduce.read(two, [tmp_path]))
+    assert [row["arm"] for row in rows] == ["a10", "start", "a10"]  # a control stands once with its measure
+    control = rows[1]
+    assert (control["seeds"], control["values"]) == ([20, 21, 22, 23], [0.2] * 4)
     assert (control["expected"], control["difference"], control["verdict"]) == ("–", pytest.approx(-0.175), "null")
+    with pytest.raises(UserError, match="no exact of shared and rl with a seed in common"):  # one for all seeds
+        reproduce.judge(asked(controls=["shared"]), reproduce.read(two, [tmp_path]))
     with pytest.raises(UserError, match="no success of a10 and rl"):
         reproduce.judge(
             asked(claims=[{"measure": "success", "arms": ["a10"], "expected": "higher"}]),

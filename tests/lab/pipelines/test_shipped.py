@@ -361,7 +361,7 @@ def test_a_list_is_for_people_and_programs(capsys):
     assert main(["lab", "pipeline", "sim_rl_tiny", "--list", "--set", "seeds=4"]) == 0
     shown = capsys.readouterr().out
     assert "--set seeds=4\n" in shown
-    assert "\ntrain:mixed:4\n    python -m wm_plugin.lab.tiny serve --model runs/sim_rl_tiny/trl/world bash" in shown
+    assert "\ntrain:mixed:4\n    python -m wm_plugin.lab.tiny serve --model runs/sim_rl_tiny/trl/world_s4 bash" in shown
     assert main(["lab", "pipeline", "sim_rl_tiny", "--list", "--json", "--out", "x"]) == 0
     steps = json.loads(capsys.readouterr().out)["steps"]
     assert steps[-1]["name"] == "report"

@@ -18,6 +18,7 @@ make no claim about success: its figures are listed as they are.
     python -m wm_plugin.lab.tiny pretrained --out runs/smollm2_135m
     python benchmarks/agent_sft_135m.py --model runs/smollm2_135m --seeds 1 2 3     # half an hour of one core a seed
     python benchmarks/agent_sft_135m.py --model runs/smollm2_135m --rl 1            # and as long again
+    python benchmarks/agent_sft_135m.py --model runs/smollm2_135m --seeds 1 --quick # all of it in minutes; no evidence
 """
 
 import argparse
@@ -26,6 +27,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from pydoc_data.topics import topics
 from typing import Any
@@ -44,6 +46,7 @@ from wm_plugin.lab.evaluation.one_step import evaluate
 ROOT = Path(__file__).parents[1]
 RESULTS = Path(__file__).parent / "results" / "agent_sft_135m.json"
 SETTINGS = {"demonstrations": 400, "held_out": 32, "sft_steps": 20, "rl_steps": 4, "episodes": 8, "text_tokens": 4096}
+QUICK = {"demonstrations": 12, "held_out": 2, "sft_steps": 1, "rl_steps": 1, "episodes": 4, "text_tokens": 256}
 METRICS = ("env_nll", "random_nll", "agent_nll", "success", "perplexity")
 SFT = {"stock": 0.0, "term": 1.0, "0.1": 0.1}
 RL = {"stock, RL at 0": ("stock", 0.0), "term, RL at 0": ("term", 0.0), "term, RL at 1": ("term", 1.0)}
@@ -54,10 +57,10 @@ ENVIRONMENT = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "100000000000"
 class Runs:
     """The files of all seeds in one folder; what is there is not made again."""
 
-    world, settings = "sql", SETTINGS
+    world = "sql"
 
-    def __init__(self, folder: Path, model: Path) -> None:
-        self.folder, self.start = folder.resolve(), model.resolve()
+    def __init__(self, folder: Path, model: Path, settings: Mapping[str, int]) -> None:
+        self.folder, self.start, self.settings = folder.resolve(), model.resolve(), settings
         self.folder.mkdir(parents=True, exist_ok=True)
         self.tokens("demonstrations", "--policy", "expert", "--count", str(self.settings["demonstrations"]))
         held_out = ("--count", str(self.settings["held_out"]), "--seed", "7", "--held-out")
@@ -90,11 +93,11 @@ class Runs:
     def trained(self, seed: int, arm: str) -> Path:
         out = self.folder / f"{seed} {arm}".replace(",", "").replace(" ", "_")
         if arm in SFT:
-            flags = ("--rows", str(self.folder / "demonstrations.parquet"), "--steps", str(SETTINGS["sft_steps"]))
+            flags = ("--rows", str(self.folder / "demonstrations.parquet"), "--steps", str(self.settings["sft_steps"]))
             return self.recipe("clone_sql_135m", self.start, out, seed, SFT[arm], *flags)
         base, coeff = RL[arm]
-        accumulate = ("--gradient_accumulation_steps", str(SETTINGS["episodes"] // 2))
-        flags = ("--steps", str(SETTINGS["rl_steps"]), *accumulate)
+        accumulate = ("--gradient_accumulation_steps", str(self.settings["episodes"] // 2))
+        flags = ("--steps", str(self.settings["rl_steps"]), *accumulate)
         return self.recipe("echo_sql_135m", self.trained(seed, base), out, seed, coeff, *flags)
 
     def halved(self, folder: Path) -> Path:
@@ -174,31 +177,36 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="*", type=int, default=[], help="of SFT")
     parser.add_argument("--arms", nargs="*", choices=SFT, default=[*SFT])
     parser.add_argument("--rl", nargs="*", type=int, default=[], help="seeds whose models are trained by RL")
+    parser.add_argument("--quick", action="store_true", help="all of it in minutes; its figures are no evidence")
     parser.add_argument("--work", type=Path, default=Path("runs/agent_sft_135m"), help="folder of models and episodes")
     options = parser.parse_args()
     torch.set_num_threads(1)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    runs = Runs(options.work, options.model)
+    folder, settings = (options.work / "quick", QUICK) if options.quick else (options.work, SETTINGS)
+    out = folder / "agent_sft_135m.json" if options.quick else RESULTS
+    runs = Runs(folder, options.model, settings)
     todo = [(seed, arm) for seed in options.seeds for arm in ("start", *options.arms)]
     for seed, arm in [*todo, *((seed, arm) for seed in options.rl for arm in RL)]:
         began = time.monotonic()
-        if arm == "start" and read():
+        if arm == "start" and read(out):
             continue  # no seed changes it
         figures = runs.measure(runs.start if arm == "start" else runs.trained(seed, arm))
-        records = {one["seed"]: one for one in read()}  # again: another process may have added some
+        records = {one["seed"]: one for one in read(out)}  # again: another process may have added some
         record = records.setdefault(seed, {"seed": seed, "arms": {}, "seconds": 0})
         record["arms"][arm] = figures
         record["seconds"] += round(time.monotonic() - began)
         done = [records[one] for one in sorted(records)]
-        RESULTS.write_text("[\n" + ",\n".join(json.dumps(one) for one in done) + "\n]\n")
+        out.write_text("[\n" + ",\n".join(json.dumps(one) for one in done) + "\n]\n")
         print(seed, arm, figures, flush=True)
-    if sum({"stock", "term"} <= set(one["arms"]) for one in read()) > 1:
-        stamp(RESULTS, SETTINGS)
-        RESULTS.with_suffix(".md").write_text(headed(page(read()), stamps()[RESULTS.stem]))
+    if options.quick:
+        out.with_suffix(".md").write_text(page(read(out)))
+    elif sum({"stock", "term"} <= set(one["arms"]) for one in read(out)) > 1:
+        stamp(out, settings)
+        out.with_suffix(".md").write_text(headed(page(read(out)), stamps()[out.stem]))
 
 
-def read() -> list[dict[str, Any]]:
-    return json.loads(RESULTS.read_text()) if RESULTS.exists() else []
+def read(written: Path) -> list[dict[str, Any]]:
+    return json.loads(written.read_text()) if written.exists() else []
 
 
 if __name__ == "__main__":

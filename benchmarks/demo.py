@@ -3,7 +3,7 @@
 Adds a run's figures to benchmarks/results/demo.json, and writes the tables, demo.md, of all runs that are there. A seed that is
 there is not run again, so that a run which was cut goes on.
 
-    python benchmarks/demo.py                 # the declared seeds, one after the other
+    python benchmarks/demo.py                 # the declared seeds, one after the other: half an hour of one core
     python benchmarks/demo.py --seeds         # the tables alone
 """
 

@@ -17,7 +17,7 @@ contains 0 is null. Seeds from 20 on: the steps of cloning were chosen on seed 0
 100 one of .84.
 
     python -m wm_plugin.lab.tiny pretrained --out runs/smollm2_135m
-    python benchmarks/grid_135m.py --model runs/smollm2_135m --seeds 20 21 22       # 20 minutes of one core an arm and seed
+    python benchmarks/grid_135m.py --model runs/smollm2_135m --seeds 20 21 22       # half an hour of one core an arm and seed
     python benchmarks/grid_135m.py --model runs/smollm2_135m --seeds 20 --quick     # all of it in minutes; no evidence
 
 A killed run goes on from its last checkpoint.
@@ -28,13 +28,14 @@ import json
 import os
 import resource
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import AutoTokenizer
 
-from agent_sft_135m import Runs
+from agent_sft_135m import Runs, read
 from stamps import headed, stamp
 from stamps import read as stamps
 from tables import interval, markdown, verdict
@@ -63,14 +64,14 @@ RESPONSE = {**RESPONSES["policy"], "start_anchor": "<|im_start|>assistant\n"}
 class Grid(Runs):
     world = "grid"
 
-    def __init__(self, folder: Path, model: Path) -> None:
+    def __init__(self, folder: Path, model: Path, settings: Mapping[str, int]) -> None:
         start = folder / "start"
         if not start.exists():
             shutil.copytree(model, start)
             tokenizer = AutoTokenizer.from_pretrained(model)
             tokenizer.chat_template, tokenizer.response_template = TEMPLATE, RESPONSE
             tokenizer.save_pretrained(start)
-        super().__init__(folder, start)
+        super().__init__(folder, start, settings)
 
     def base(self, seed: int, base: str) -> Path:
         out = self.folder / f"{seed}_{base.replace(' ', '_')}"
@@ -147,8 +148,7 @@ def main() -> None:
     torch.set_num_threads(1)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     settings, out = (QUICK, options.work / "quick" / "grid_135m.json") if options.quick else (SETTINGS, RESULTS)
-    Grid.settings = settings
-    runs = Grid(options.work / "quick" if options.quick else options.work, options.model)
+    runs = Grid(options.work / "quick" if options.quick else options.work, options.model, settings)
     for seed, base, coeff in [(s, b, c) for b in options.bases for s in options.seeds for c in COEFFS]:
         began = cpu_seconds()
         arm = {"seed": seed, "base": base, "coeff": coeff}
@@ -174,10 +174,6 @@ def cpu_seconds() -> float:
     """What this process and those that it waited for have used."""
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(one.ru_utime + one.ru_stime for one in usages)
-
-
-def read(path: Path) -> list[dict[str, Any]]:
-    return json.loads(path.read_text()) if path.exists() else []
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ held-out boards plainly, by majority, by its likeliest of n samples, and looking
 
 Adds a run's figures to benchmarks/results/look_ahead.json, and writes the tables, look_ahead.md, of all runs that are there.
 
-    python benchmarks/look_ahead.py --seeds 5 --worlds grid,ice,ring --coeffs 0,.05,1
+    python benchmarks/look_ahead.py --seeds 5 --arms plain,majority,best-of-n,look-ahead     # three hours of one core
     python benchmarks/look_ahead.py --seeds 1 --worlds grid --steps 2 --boards 8 --warm-steps 5 --out try.json    # a try
     python benchmarks/look_ahead.py --seeds 0             # the tables alone
     python benchmarks/look_ahead.py --seeds 3 --coeffs '' --arms plain,coin,look-ahead,oracle \

@@ -14,7 +14,7 @@ the share of exact predictions in those episodes, of `turn` - `none` and `turn` 
 Two settings. `fast` has 40 steps at a learning rate of 6e-4; within a few of them no arm predicted right any more, and there was
 nothing to reward. `slow`, declared after that, has 80 steps at 1e-4, chosen on seed 91 (40 steps), which is not reported.
 
-    python benchmarks/predictions.py       # each setting, seeds 1 to 5, into results/predictions.json and .md
+    python benchmarks/predictions.py       # half an hour: each setting, seeds 1 to 5, into results/predictions.*
 """
 
 import argparse

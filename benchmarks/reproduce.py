@@ -270,7 +270,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.list:
         for name, asked in chosen.items():
             took = _results(HERE / "results").get(f"{options.paper}: {name}", {}).get("cpu_minutes")
-            known = f", {took} CPU minutes" if took else ""
+            known = f", {took} CPU minutes" + "; --quick tries it" * (took > 60) if took else ""
             print(f"{name}: {asked.question} ({asked.pipeline}, n = {len(asked.all_seeds())}{known})")
         return 0
 

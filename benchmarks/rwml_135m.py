@@ -36,8 +36,8 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from wm_plugin.recipes.pipelines.figures import perplexity
 
-from agent_sft_135m import Runs
-from grid_135m import cpu_seconds, read
+from agent_sft_135m import Runs, read
+from grid_135m import cpu_seconds
 from stamps import headed, stamp
 from stamps import read as stamps
 from tables import interval, markdown, verdict

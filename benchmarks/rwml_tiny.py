@@ -4,7 +4,7 @@ Runs the recipe rwml_<algorithm>_tiny of the host whose environment this is, in 
 which is scored by ROUGE, and in textworld as `wm lab pipeline rwml_tiny`, by embeddings. Adds each run, as it ends,
 to benchmarks/results/rwml_tiny.json, and writes the tables of all that are there, benchmarks/results/rwml_tiny.md, anew.
 
-    python benchmarks/rwml_tiny.py --host trl --seeds 1 2 3
+    python benchmarks/rwml_tiny.py --host trl --seeds 1 2 3         # all that is in the tables took two hours of one core
     python benchmarks/rwml_tiny.py --host verl --seeds 1 --world textworld --algorithms grpo    # a seed a call
     python benchmarks/rwml_tiny.py --host verl --seeds 1 --world textworld --work ~/runs        # goes on after an end
     python benchmarks/rwml_tiny.py --host trl --world textworld --trial     # a step of few transitions; into no file

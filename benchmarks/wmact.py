@@ -3,7 +3,7 @@
 Each seed has a policy, a warm start, and boards of its own, which its variants share. Adds a seed's figures to
 benchmarks/results/wmact.json, and writes the tables, wmact.md, and the curves, wmact.html, of all seeds that are there.
 
-    python benchmarks/wmact.py                             # all variants, seeds 1 to 8
+    python benchmarks/wmact.py                             # all variants, seeds 1 to 8: three quarters of an hour
     python benchmarks/wmact.py --seeds 9 10
     python benchmarks/wmact.py --variants '+ ECHO, 0.05'   # beside what is there of the seeds
     python benchmarks/wmact.py --seeds                     # the report alone

@@ -7,6 +7,7 @@ import pytest
 pytest.importorskip("trl", minversion="1.16")
 
 import grid_135m as benchmark
+import stamps
 
 pytestmark = pytest.mark.host
 
@@ -33,12 +34,18 @@ def test_the_page_pairs_seeds_that_have_both_arms_after_the_last_step():
     assert "with the term | 0" not in text
 
 
+def test_the_committed_page_is_of_the_committed_figures():
+    path = benchmark.RESULTS
+    page = stamps.headed(benchmark.page(benchmark.read(path)), stamps.read()[path.stem])
+    assert path.with_suffix(".md").read_text() == page
+
+
 def test_an_arm_that_was_measured_whole_is_not_trained_again(tmp_path, monkeypatch):
     class Trained(Exception):
         pass
 
     class Runs:
-        def __init__(self, folder, model):
+        def __init__(self, folder, model, settings):
             pass
 
         def trained(self, seed, base, coeff):

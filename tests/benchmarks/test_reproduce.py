@@ -7,6 +7,7 @@ from statistics import fmean
 import pytest
 
 import reproduce
+import stamps
 from wm_plugin.errors import UserError
 from wm_plugin.lab.pipelines.expand import expand
 from wm_plugin.lab.pipelines.file import read
@@ -91,6 +92,18 @@ def test_a_verdict_is_that_of_the_interval_by_hand(tmp_path):
             asked(claims=[{"measure": "success", "arms": ["a10"], "expected": "higher"}]),
             reproduce.read(asked(), [tmp_path]),
         )
+
+
+def test_the_committed_page_is_of_the_committed_figures_and_the_directions_are_those_declared():
+    path = reproduce.HERE / "results" / "reproduce.json"
+    found = json.loads(path.read_text())
+    assert path.with_suffix(".md").read_text() == stamps.headed(reproduce.markdown(found), stamps.read()["reproduce"])
+    for key, one in found.items():
+        asked = DECLARED[key.partition(" (")[0]]
+        declared = {(claim.measure, claim.of, arm): claim.expected for claim in asked.claims for arm in claim.arms}
+        for row in one["claims"]:
+            direction = declared.get((row["measure"], row["of"], row["arm"]), "–")
+            assert row["expected"] == direction, (key, row["measure"], row["arm"])
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ DECLARED = """\
 - Measures, all on held-out wall layouts: success on {boards} boards, sampled; the share of next observations predicted exactly on
   {walks} random walks, and the environment NLL there (nats a token); success on {ahead} of the boards when the policy looks ahead
   with itself.
-- n: seeds {first} to {last}, in this order, which nothing else has used. The settings were chosen on seed 101, on other boards.
+- n: seeds {first} to {last}, in this order. The settings were chosen on seed 101, on other boards.
   No run is left out, stopped early or repeated; a seed whose warm start fails stays in.
 - Before: the same was declared for seeds 10 to 17 with a shorter warm start (at most 400 steps, to .9; now at most 600, to
   .95). It was given up after seed 10, whose warm start had failed, at .77. Its figures, before RL, after RL alone and with the
@@ -51,8 +51,8 @@ DECLARED = """\
   the interval leaves out 0, else null. With fewer than {n} seeds nothing is called anything.
 - Controls of looking ahead: plain sampling, a coin's word on each imagined episode, and the real world in place of the predicted
   one (only the moves are imagined).
-- Arithmetic: the plainest instructions and one thread, so that `wm demo --seed {first}` should give the first row to the digit on
-  every x86 processor with these versions.
+- Arithmetic: the plainest instructions and one thread, so that `wm demo --seed {first}` gives the first row to the digit on every
+  x86 processor with these versions; a nightly test compares them.
 """
 INTRODUCTION = """\
 # The demo, seed by seed

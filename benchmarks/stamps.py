@@ -87,6 +87,7 @@ RESULTS: dict[str, tuple[str, ...]] = {
     "evaluation_weights": ("benchmarks/evaluation_weights.py", "wm_plugin/lab/evaluation/weights.py"),
     "look_ahead": _AHEAD,
     "look_ahead_controls": _AHEAD,
+    "memorised": ("benchmarks/memorised.py", "wm_plugin/worlds/docs/*.py", "wm_plugin/worlds/grid.py", *_ON_TRL),
     "mutants": (
         "benchmarks/mutants.py",
         "wm_plugin/objectives/*.py",

@@ -1,3 +1,8 @@
+import json
+import subprocess
+import sys
+from importlib import metadata
+
 import pytest
 
 import demo
@@ -87,3 +92,15 @@ def test_what_a_run_says_is_what_is_recorded() -> None:
 def test_the_committed_tables_are_those_of_the_committed_figures() -> None:
     page = stamps.headed(demo.tables(demo.read()), stamps.read()["demo"])
     assert demo.RESULTS.with_suffix(".md").read_text() == page
+
+
+@pytest.mark.nightly
+@pytest.mark.host
+def test_a_committed_seed_comes_out_again_to_the_digit(tmp_path) -> None:
+    pytest.importorskip("trl", minversion="1.16")
+    row = demo.read()[0]
+    if metadata.version("torch") != row["versions"]["torch"]:
+        pytest.skip(f"the digits are those of torch {row['versions']['torch']}")
+    command = [sys.executable, "-m", "wm_plugin", "demo", "--seed", str(row["seed"]), "--out", str(tmp_path), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert demo.record(json.loads(done.stdout.splitlines()[-1]))["figures"] == row["figures"]

@@ -6,6 +6,8 @@ pytest.importorskip("trl", minversion="1.16")
 pytest.importorskip("bm25s")
 
 import memorised as benchmark
+import stamps
+from agent_sft_135m import read
 
 pytestmark = pytest.mark.host
 
@@ -34,3 +36,9 @@ def test_a_run_learns_the_results_of_its_tasks(world, monkeypatch):
     assert {len(values) for values in found.values()} == {3}  # before, and after each epoch
     assert found["seen"][-1] < found["seen"][0] - 0.1
     assert found["unseen"] != found["seen"]
+
+
+def test_the_committed_page_is_of_the_committed_figures():
+    path = benchmark.RESULTS
+    page = stamps.headed(benchmark.page(read(path)), stamps.read()[path.stem])
+    assert path.with_suffix(".md").read_text() == page

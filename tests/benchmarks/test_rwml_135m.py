@@ -9,6 +9,8 @@ pytest.importorskip("trl", minversion="1.16")
 import pyarrow.parquet
 
 import rwml_135m as benchmark
+import stamps
+from agent_sft_135m import read
 from wm_plugin.cli.main import main
 from wm_plugin.data.transitions import read_transitions
 from wm_plugin.lab.tiny.policy import make_tokenizer
@@ -57,3 +59,9 @@ def test_each_arm_learns_the_same_transitions_and_none_of_the_warm_start(tmp_pat
     held_out = {one.task_id for one in read_transitions(runs.folder / "held_out.jsonl")}
     assert held_out
     assert not held_out & {one.task_id for one in [*warm, *learnt]}
+
+
+def test_the_committed_page_is_of_the_committed_figures():
+    path = benchmark.RESULTS
+    page = stamps.headed(benchmark.page(read(path)), stamps.read()[path.stem])
+    assert path.with_suffix(".md").read_text() == page

@@ -202,9 +202,9 @@ billions of parameters; these are small ones on a CPU. It is a dash where no pap
 `base` and `start` are the policy before its RL, so that one sees whether RL itself changed anything, and `warm` the one after a
 warm-up alone. A policy on the grid is evaluated by sampling among the four moves, of which random ones win .26. Seeds differ in
 the start and in the training; the episodes that a world model learns are one draw for all seeds of a question. What was decided
-after a first run is in that file, and its questions that are not here have no result yet. WMAct's ablation (results/wmact.md) has
-a page of its own, and so have RWML's changes of a pretrained model (results/rwml_135m.md), ECHO on one (results/grid_135m.md), and
-tool results that can be memorised against those that follow rules (results/memorised.md). One question was given up after two
+after a first run is in that file, and its questions that are not here have no result yet. WMAct's ablation has a page of its own
+(results/wmact.md), and so have RWML's changes of a pretrained model (results/rwml_135m.md), ECHO on one (results/grid_135m.md),
+and tool results that can be memorised against those that follow rules (results/memorised.md). One question was given up after two
 seeds of five, whether training makes whole episodes in a text world go as in the real one (Word2World): no answer could be read
 before the training, and after it no episode of either seed stayed with the real world to its end (results/consistency_tiny.md).
 """

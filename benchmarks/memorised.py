@@ -1,7 +1,7 @@
 """Does the term overfit where a tool's results can only be learnt by heart, and not where they follow rules?
 
-Written before the runs. ECHO's authors conclude that their objective works best on results that follow an algorithm: on web
-pages, over epochs, it ends in memorising. Two worlds, and TRL's real trainer with the term alone (`policy_loss` is off), epoch
+Written before the runs. ECHO's authors conclude that their objective works best on results that follow an algorithm; on web
+pages it overfits after about one epoch. Two worlds, and TRL's real trainer with the term alone (`policy_loss` is off), epoch
 after epoch on the same 32 tasks. Tool calls are scripted, so that results alone are learnt, by a model of random weights:
 
   docs   pages of Python's documentation. A task names a page and a line, and the call opens it; memory alone predicts the text
@@ -10,7 +10,7 @@ after epoch on the same 32 tasks. Tool calls are scripted, so that results alone
 Measure: the NLL of tool results in 32 other tasks (`unseen`), in nats a token. `rise` is its value after 60 epochs less that
 after 20. `seen` is the NLL of the training tasks, for comparison.
 Rule, over n = 5 seeds: the rise of each world, and the difference between the worlds paired by seed, with Student's 95% interval;
-one that contains 0 is null. The authors' finding is a rise in docs alone, and so a difference above 0.
+one that contains 0 is null. Their conclusion would make the difference higher than 0.
 Seeds from 20 on: the learning rate and the epochs were chosen on seed 0.
 
     python benchmarks/memorised.py                               # half an hour of one core: adds each seed to results/memorised.*

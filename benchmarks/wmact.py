@@ -342,7 +342,9 @@ def differences(records: list[dict[str, Any]]) -> list[str]:
         found_words = "; ".join(f"{kind}: {', '.join(verdicts[kind])}" for kind in sorted(verdicts))
         words.append(f"- **{of}** against **{against}**. {found_words}.")
     count = sum(row[4] != "–" for row in rows)
-    chance = f"Paired by seed. Of {count} intervals of 95%, {0.05 * count:.0f} or so would leave 0 out by chance alone.\n"
+    chance = (
+        f"Paired by seed. Of {count} intervals of 95%, {0.05 * count:.0f} or so would leave 0 out by chance alone.\n"
+    )
     header = ["variant", "against", "level", "measure", "difference", "seeds higher", "verdict"]
     return ["## Differences\n", chance, *words, "", *markdown(header, rows)]
 

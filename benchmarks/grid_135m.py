@@ -155,19 +155,27 @@ def main() -> None:
         if sum(arm.items() <= one.items() for one in read(out)) > settings["rl_steps"] // settings["every"]:
             continue  # measured after every step, and its models may be gone
         for step, folder in runs.trained(seed, base, coeff).items():
-            records = read(out)  # again: another process may have added some
             here = {**arm, "step": step}
-            if any(here.items() <= one.items() for one in records):
+            if any(here.items() <= one.items() for one in read(out)):
                 continue
-            figures = runs.measure(folder)
-            records = [*read(out), {**here, **figures, "cpu_seconds": round(cpu_seconds() - began)}]
+            add(out, {**here, **runs.measure(folder), "cpu_seconds": round(cpu_seconds() - began)})
             began = cpu_seconds()
-            out.write_text("[\n" + ",\n".join(json.dumps(one) for one in records) + "\n]\n")
-            print(here, figures, flush=True)
-    if not options.quick:
+    finish(out, page(read(out)), None if options.quick else settings)
+
+
+def add(out: Path, record: dict[str, Any]) -> None:
+    """Append a record to those of the file, to which another process may have added some."""
+    records = [*read(out), record]
+    out.write_text("[\n" + ",\n".join(json.dumps(one) for one in records) + "\n]\n")
+    print(record, flush=True)
+
+
+def finish(out: Path, text: str, settings: Mapping[str, int] | None) -> None:
+    """Write the page beside the records; with `settings` also the stamp."""
+    if settings is not None:
         stamp(out, settings)
-    text = page(read(out))
-    out.with_suffix(".md").write_text(text if options.quick else headed(text, stamps()[out.stem]))
+        text = headed(text, stamps()[out.stem])
+    out.with_suffix(".md").write_text(text)
 
 
 def cpu_seconds() -> float:

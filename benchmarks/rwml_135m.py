@@ -17,7 +17,7 @@ null. The paper finds RWML's change smaller than WM-SFT's, and its forgetting le
 lengths and the prompt were chosen on seed 0.
 
     python -m wm_plugin.lab.tiny pretrained --out runs/smollm2_135m
-    python benchmarks/rwml_135m.py --model runs/smollm2_135m --seeds 20 21 22 23 24   # a quarter of an hour of one core a seed
+    python benchmarks/rwml_135m.py --model runs/smollm2_135m --seeds 20 21 22 23 24   # 22 minutes of one core a seed
     python benchmarks/rwml_135m.py --model runs/smollm2_135m --seeds 20 --quick       # all of it in minutes; no evidence
 
 A killed run goes on from the last model.
@@ -37,9 +37,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from wm_plugin.recipes.pipelines.figures import perplexity
 
 from agent_sft_135m import Runs, read
-from grid_135m import cpu_seconds
-from stamps import headed, stamp
-from stamps import read as stamps
+from grid_135m import add, cpu_seconds, finish
 from tables import interval, markdown, verdict
 from wm_plugin.data.transitions import read_transitions
 from wm_plugin.data.write import write_transitions
@@ -230,14 +228,8 @@ def main() -> None:
         if any(here.items() <= one.items() for one in read(out)):
             continue
         began = cpu_seconds()
-        figures = runs.measured(seed, arm)
-        records = [*read(out), {**here, **figures, "cpu_seconds": round(cpu_seconds() - began)}]
-        out.write_text("[\n" + ",\n".join(json.dumps(one) for one in records) + "\n]\n")
-        print(here, figures, flush=True)
-    if not options.quick:
-        stamp(out, settings)
-    text = page(read(out))
-    out.with_suffix(".md").write_text(text if options.quick else headed(text, stamps()[out.stem]))
+        add(out, {**here, **runs.measured(seed, arm), "cpu_seconds": round(cpu_seconds() - began)})
+    finish(out, page(read(out)), None if options.quick else settings)
 
 
 if __name__ == "__main__":

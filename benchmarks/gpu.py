@@ -9,8 +9,8 @@
 Each writes RESULTS/<part>.json after every piece: the GPU, versions, commit, settings, and `finished`, which is false until its
 last piece is there. A part ends by itself at --minutes with what it has by then, and exit code 1. `--tiny` runs it on a CPU in
 seconds. No figure of these is in the repository: no GPU was at hand, and the settings are not tuned on one. The question and the
-rule of the table stand below. It is one seed of one base, with a vocabulary cut to the grid's letters to fit into a call, and so
-has no perplexity: grid_135m.py has that, a second base and three seeds, on a CPU.
+rule of the table stand below. The table has one seed and one base, and no perplexity, since the vocabulary is cut to single
+characters to fit into a call: grid_135m.py has that, a second base and three seeds, on a CPU.
 """
 
 import argparse

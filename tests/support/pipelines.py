@@ -10,7 +10,7 @@ PARTS = {
     "lwm_warm_up_tiny": ["", "reward=rubric"],
     "rwml_tiny": ["", "world=textworld reward=embeddings embedding_model=m algorithm=gspo"],
     "sql_135m": ["", "size=quick"],
-    "echo_alpha_tiny": ["", "environment=--environment,tiny_worlds:MirrorEnvironment"],
+    "echo_alpha_tiny": ["", "environment=--environment,tiny_worlds:MirrorEnvironment", "arms=rl,then_rl"],
     # pairs: a user's own
     "word2world": ["study=scaling", "study=mixture pairs=/dev/null pairs_test=/dev/null", "study=agents"],
     "word2world_tiny": ["study=scaling", "study=mixture", "study=agents"],

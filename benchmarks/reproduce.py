@@ -210,25 +210,50 @@ before the training, and after it no episode of either seed stayed with the real
 """
 
 
-def tally(claims: Sequence[Mapping[str, Any]]) -> str:
-    """Count how the verdicts agree with what papers report. A figure that answers two questions counts once."""
-    figures = {(row["measure"], row["expected"], *row["values"], *row["values_against"]): row for row in claims}
-    with_direction = [row for row in figures.values() if row["expected"] in ("higher", "lower")]
-    agree = sum(row["verdict"] == row["expected"] for row in with_direction)
-    null = sum(row["verdict"] in ("null", "no verdict") for row in with_direction)
-    return (
-        f"Of {len(with_direction)} differences with a paper's direction {agree} agree, {null} are null, and "
-        f"{len(with_direction) - agree - null} have the other direction.\n"
-    )
+def summary(found: Mapping[str, Any]) -> list[str]:
+    """Count how the verdicts agree with what papers report, and list them. A figure that answers two questions counts once."""
+    reported: dict[tuple[Any, ...], tuple[str, Mapping[str, Any]]] = {}
+    for name, one in sorted(found.items()):
+        for row in one["claims"]:
+            if row["expected"] in ("higher", "lower"):
+                figure = (row["measure"], row["expected"], *row["values"], *row["values_against"])
+                reported.setdefault(
+                    figure, (f"{_words(name)} | {_measure(row)} | {row['arm']} | {one['against']}", row)
+                )
+    rows = [row for _, row in reported.values()]
+    agree = sum(row["verdict"] == row["expected"] for row in rows)
+    null = sum(row["verdict"] in ("null", "no verdict") for row in rows)
+    return [
+        f"Of {len(rows)} differences with a paper's direction {agree} agree, {null} are null, and "
+        f"{len(rows) - agree - null} have the other direction:\n",
+        "| question | measure | arm | against | difference | paper | verdict |",
+        "|---|---|---|---|---:|---|---|",
+        *(f"| {what} | {_difference(row)} |" for what, row in reported.values()),
+        "",
+    ]
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _measure(row: Mapping[str, Any]) -> str:
+    return f"{row['measure']} ({row['of']})" if row["of"] else str(row["measure"])
+
+
+def _difference(row: Mapping[str, Any]) -> str:
+    """The difference, the paper's direction and the verdict, in the cells of a table."""
+    limits = f" [{row['interval'][0]:+.3f}, {row['interval'][1]:+.3f}]" if row["interval"] else ""
+    return f"{row['difference']:+.3f}{limits} | {row['expected']} | {row['verdict']}"
 
 
 def markdown(found: Mapping[str, Any], *, quick: bool = False) -> str:
     """Write all answers for people: each question, and a line a claim with its n."""
-    lines = [INTRODUCTION, tally([row for one in found.values() for row in one["claims"]])]
+    lines = [INTRODUCTION, *summary(found)]
     if quick:
         lines.append("**A trial with small settings, to see that everything runs. It is no evidence.**\n")
     for name, one in sorted(found.items()):
-        lines += [f"## {name.replace('_', ' ')}\n", f"{one['question']}\n"]
+        lines += [f"## {_words(name)}\n", f"{one['question']}\n"]
         settings = ", ".join(f"{key} {value}" for key, value in one["settings"].items())
         took = f"; {one['cpu_minutes']} CPU minutes" if one.get("cpu_minutes") else ""
         lines.append(f"`{one['pipeline']}` on {one['host']}; {settings or 'as it comes'}{took}.\n")
@@ -237,12 +262,7 @@ def markdown(found: Mapping[str, Any], *, quick: bool = False) -> str:
         for row in one["claims"]:
             count = len(row["seeds"])
             own, other = (sum(row[key]) / count for key in ("values", "values_against"))
-            limits = f" [{row['interval'][0]:+.3f}, {row['interval'][1]:+.3f}]" if row["interval"] else ""
-            measure = f"{row['measure']} ({row['of']})" if row["of"] else row["measure"]
-            lines.append(
-                f"| {measure} | {row['arm']} | {count} | {own:.3f} | {other:.3f} | {row['difference']:+.3f}{limits} | "
-                f"{row['expected']} | {row['verdict']} |"
-            )
+            lines.append(f"| {_measure(row)} | {row['arm']} | {count} | {own:.3f} | {other:.3f} | {_difference(row)} |")
         lines.append("")
     return "\n".join(lines)
 

@@ -1,7 +1,7 @@
 """Which code each committed result was measured with, and whether that code has changed since.
 
 A benchmark that has written results/NAME.json or .md ends with `stamp(path, settings)`: results/stamps.json then says the commit,
-the date, the versions, the digest of the settings and of every file that the result measures, and NAME.md says the first four.
+the date, the versions, the digest of the settings and of every file that the result measures, and NAME.md says the first three.
 Files that were renamed since stand there by their present names.
 
     python benchmarks/stamps.py          # `make bench-check`: the results whose files have changed since, and which
@@ -221,15 +221,17 @@ def headed(text: str, stamps: Sequence[Mapping[str, Any]]) -> str:
     place = 2 if text.startswith("# ") else 0
     while lines[place].startswith(_HEAD):
         del lines[place : place + 1 + (not lines[place + 1])]
-    heads = dict.fromkeys(map(head_of, stamps))  # parts that were measured alike say it once
-    return "\n".join([*lines[:place], *heads, "", *lines[place:]])
+    return "\n".join([*lines[:place], *heads(stamps), "", *lines[place:]])
 
 
-def head_of(one: Mapping[str, Any]) -> str:
-    """A stamp in a line."""
-    known = isinstance(one["versions"], Mapping)
-    versions = ", ".join(f"{name} {number}" for name, number in one["versions"].items()) if known else UNKNOWN
-    return f"{_HEAD}{_commit(one)}; versions: {versions}; settings: {one['settings']}.  "
+def heads(stamps: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The stamps in lines, one for each set of versions."""
+    commits: dict[str, dict[str, None]] = {}
+    for one in stamps:
+        known = isinstance(one["versions"], Mapping)
+        versions = ", ".join(f"{name} {number}" for name, number in one["versions"].items()) if known else UNKNOWN
+        commits.setdefault(versions, {})[_commit(one)] = None
+    return [f"{_HEAD}{', '.join(of)}; versions: {versions}.  " for versions, of in commits.items()]
 
 
 def _commit(one: Mapping[str, Any]) -> str:

@@ -65,16 +65,17 @@ def test_a_verdict_is_that_of_the_interval_by_hand(tmp_path):
     assert row["difference"] == pytest.approx(0.4)
     assert row["interval"] == pytest.approx((0.4 - half, 0.4 + half))
     assert row["verdict"] == "higher"
-    text = reproduce.markdown(
-        {"echo: forgetting": {**asked().model_dump(), "host": "trl", "cpu_minutes": 7, "claims": [row]}}
-    )
+    one = {**asked().model_dump(), "host": "trl", "cpu_minutes": 7, "claims": [row]}
+    text = reproduce.markdown({"echo: hidden_rules": one})
     assert "| exact | a10 | 3 | 0.600 | 0.200 | +0.400 [+0.152, +0.648] | higher | higher |" in text
-    assert "Of 1 differences with a paper's direction 1 agree, 0 are null, and 0 have the other direction.\n" in text
     others = [{**row, "verdict": one, "values": [at]} for at, one in enumerate(("lower", "null"))]
     others.append({**row, "expected": "–"})
-    assert reproduce.tally([row, row, *others]).startswith(  # the same figure twice counts once
-        "Of 3 differences with a paper's direction 1 agree, 1 are null, and 1 have"
+    said, *table = reproduce.summary({"echo: hidden_rules": {**one, "claims": [row, row, *others]}})
+    assert said == (  # the same figure twice counts once
+        "Of 3 differences with a paper's direction 1 agree, 1 are null, and 1 have the other direction:\n"
     )
+    assert table[2] == "| echo: hidden rules | exact | a10 | rl | +0.400 [+0.152, +0.648] | higher | higher |"
+    assert len(table) == 2 + 3 + 1
     started = [evaluation(f"evaluations/start_s{seed}", exact=0.2) for seed in pairs]
     shared = evaluation("evaluations/shared", exact=0.2)
     (tmp_path / "report.json").write_text(json.dumps({"evaluations": [*found, *started, shared]}))

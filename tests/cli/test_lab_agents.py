@@ -90,7 +90,7 @@ SERVED = "url: 'http://h/v1', model: m"
         ("--most 1", SERVED, "--most is 1, which is less than --count (2)"),
         ("", f"simulation: {{{SERVED}, sucess: rule}}", "has no field 'sucess'"),
         ("", "a: [", "sim.yaml is not YAML"),
-        ("", f"{SERVED}, worlds: [maze]", "simulation.worlds is of maze; add grid, or leave it out"),
+        ("", f"{SERVED}, worlds: [maze]", "--simulation: its worlds are maze; add grid, or leave worlds out"),
         ("", f"{SERVED}, scenarios: true", "--scenarios FILE and `scenarios: true`"),
         ("--simulation no.yaml", SERVED, "no.yaml' cannot be read"),
         ("--out sim.yaml", SERVED, "sim.yaml"),

@@ -117,3 +117,11 @@ def test_a_row_without_it_is_found(row, words):
 def test_other_tables_are_left_alone():
     text = "| a | state |\n|---|---|\n| b | c |\n\n| host | releases |\n|---|---|\n| d | e |\n"
     assert tables(text) == [[["b", "c"]]]
+
+
+def test_contributing_says_of_every_nightly_file_what_stands_in_for_it():
+    table = (TESTS.parent / "CONTRIBUTING.md").read_text().partition("Nightly are:")[2].partition("\n## ")[0]
+    cells = [row.split(" | ")[0] for row in table.splitlines() if row.startswith("| `")]
+    named = {file for cell in cells for file in re.findall(r"`([\w/]+/test_\w+\.py)`", cell)}
+    marked = {path for path in TESTS.rglob("*/test_*.py") if "pytest.mark.nightly" in path.read_text()}
+    assert named == {str(path.relative_to(TESTS)) for path in marked}

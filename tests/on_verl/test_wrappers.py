@@ -1,6 +1,7 @@
 """Worlds that are simulated, checked or perturbed on verl: who waits for whom, a step's factor, and runs of main_ppo."""
 
 import asyncio
+import json
 import pickle
 import time
 from contextlib import nullcontext
@@ -19,6 +20,7 @@ from support.bare_on_verl import bare
 from support.openai_server import OpenAIServer
 from support.perfect import perfect, settings
 from support.run_on_verl import run_recipe, walking_policy
+from wm_plugin.cli.main import main
 from wm_plugin.hosting.annealing import Curriculum, Strength
 from wm_plugin.objectives import EchoConfig
 from wm_plugin.verl.config import WorldModelConfig
@@ -155,13 +157,14 @@ def test_sim_rl_is_real_rl_step_for_step(tmp_path):
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(1800)
 def test_the_table_comes_from_one_command(tmp_path):
-    done = run_recipe("sim_table_tiny", tmp_path, "--seeds", "1", "--steps", "1", "--quick", timeout=1800)
-    assert done.code == 0, done.output[-3000:]
-    folder = tmp_path / "runs" / "sim_table_tiny" / "verl"
-    assert (folder / "report.html").exists()
-    for arm in ("start", "real", "sim", "controlled", "mixed"):
-        assert f"| {arm} |" in (folder / "table.md").read_text()
+    settings = {"host": "verl", "seeds": "0", "steps": "1", "episodes": "48", "wm_steps": "2", "boards": "16"}
+    words = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+    assert main(["lab", "pipeline", "sim_rl_tiny", *words, "--out", str(tmp_path)]) == 0
+    rows = json.loads((tmp_path / "report.json").read_text())["compared"]["rows"]
+    arms = {row["arm"] for row in rows if row["measure"] == "success"}
+    assert {"start", "real", "sim", "controlled", "mixed"} <= arms
 
 
 @pytest.mark.nightly

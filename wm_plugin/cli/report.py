@@ -57,14 +57,14 @@ def report(
     ```
     wm report runs/echo_seed0 runs/echo_seed1 runs/grpo_seed0 --out report.html
     wm report --arm 'echo=runs/echo_*' --arm 'plain=runs/grpo_*' evals/ --out report.html --out report.csv
-    wm report runs/ --metric 'reward' --metric 'echo/*' --out report.csv
+    wm report runs/ --metric 'reward' --metric 'echo/*' --out report.html
     ```
 
     Args:
         paths: Runs, evaluations, rollouts; folders are searched.
         arm: NAME=PATTERN: runs that are one line, chosen among the PATHS, else read, too (repeatable).
         against: The arm that others are compared with (default: the first that was trained).
-        metric: Only the training metrics that fit this pattern (repeatable).
+        metric: Only the training metrics that fit this pattern, on the page (repeatable). CSV and JSON have all of them.
         out: X.html, X.csv or X.json (repeatable); or a folder, for all of them.
         title: The page's heading.
     """

@@ -375,3 +375,17 @@ def test_jobs_and_launchers_are_checked(capsys):
         chosen(steps_of("sim_rl_tiny", "trl"), ["nothing_like_it"])
     with pytest.raises(UserError, match=r"step pairs needs stabletoolbench\.jsonl, which is not there"):
         check_inputs(steps_of("word2world", "trl", "study=mixture"))
+
+
+def test_pairs_of_mirrorapi_are_read_into_the_mixture(tmp_path, capsys):
+    said = [("user", "API doc: {}\nRequest: {}"), ("assistant", '{"error": "", "response": "[1, 2]"}')]
+    row = {"conversations": [{"role": role, "content": text} for role, text in said], "id": 3}
+    settings = ["--set", "study=mixture"]
+    for name in ("pairs", "pairs_test"):
+        (tmp_path / f"{name}.jsonl").write_text(f"{json.dumps(row)}\n")
+        settings += ["--set", f"{name}={tmp_path / name}.jsonl"]
+    assert main(["lab", "pipeline", "word2world", *settings, "--only", "pairs", "--out", str(tmp_path / "runs")]) == 0
+    capsys.readouterr()
+    for made in ("pairs.jsonl", "held_out/stabletoolbench.jsonl"):
+        (read_row,) = map(json.loads, (tmp_path / "runs" / made).read_text().splitlines())
+        assert read_row["turns"][1]["observations"][0]["text"] == said[1][1]

@@ -84,7 +84,6 @@ RESULTS: dict[str, tuple[str, ...]] = {
         "wm_plugin/client/server.py",
         "wm_plugin/client/answers.py",
     ),
-    "evaluation_weights": ("benchmarks/evaluation_weights.py", "wm_plugin/lab/evaluation/weights.py"),
     "look_ahead": _AHEAD,
     "look_ahead_controls": _AHEAD,
     "memorised": ("benchmarks/memorised.py", "wm_plugin/worlds/docs/*.py", "wm_plugin/worlds/grid.py", *_ON_TRL),

@@ -143,7 +143,6 @@ def test_fields_take_their_places_and_others_stay():
     filled = contexts.fill(FULL, "t1")
     assert (filled.world_context, filled.final_state, filled.permissions) == ("mine", "", FULL.permissions)
     assert contexts.fill(FULL, "t2").permissions == "all"
-    assert contexts.unused == ["t9"]
     assert Contexts({"t9": {}}).fill(FULL, "t1") is FULL
 
 

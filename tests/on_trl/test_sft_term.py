@@ -421,7 +421,12 @@ REFUSED = {
     "wrapped": (
         {"normalization": "per_trajectory"},
         {"packing": True, "packing_strategy": "wrapped", "max_length": 300},
-        "packing_strategy wrapped cuts dialogues anywhere, and normalization per_trajectory",
+        "packing_strategy wrapped cuts dialogues, and normalization per_trajectory",
+    ),
+    "split": (
+        {"include_truncated": False},
+        {"packing": True, "packing_strategy": "bfd_split", "max_length": 300},
+        "packing_strategy bfd_split cuts dialogues, and include_truncated False",
     ),
     "smoothing": ({}, {"label_smoothing_factor": 0.1}, "label_smoothing_factor takes the place of"),
     "unprepared": (

@@ -509,3 +509,5 @@ def test_a_run_that_scored_nothing_is_saved_and_ends_with_2(tmp_path, monkeypatc
         assert reason in capsys.readouterr().err
     assert train.main(["--config", path, "--train_rows_kwargs", '{"count": 0}']) == 2
     assert capsys.readouterr().err.strip() == "wm train: train_rows: mine:rows returned no rows"
+    train.main(["--config", path, "--train_rows_kwargs", '{"count": 0}', "--eval_rows", "mine:rows"])
+    assert "nothing is evaluated on eval_rows: eval_strategy is no\n" in capsys.readouterr().err

@@ -224,6 +224,8 @@ def test_turn_information_of_a_rollout_function_is_read_off_its_tokens(given):
         ([(2, 4, "tool", "a", True), (3, 5, "tool", "a", True)], "overlap"),
         ([(3, 2, "tool", "a", True)], "ends before it starts"),
         ([(2, 3)], "is not a span"),
+        ([(2, 3, "tools", "a", True)], "with a role of tool, user, environment, system"),
+        ([(2, 3, "tool", "a", "False")], "is not a span"),
     ],
 )
 def test_bad_spans_of_a_rollout_function_say_so(spans, message):

@@ -46,6 +46,12 @@ def test_a_judge_that_never_answered_fails_however_short_a_run_is():
         monitor.at_end()
 
 
+def test_rules_without_a_verifier_fail_too():
+    monitor, _ = fed({"wm/rules/no_prediction": 0.0, "wm/rules/no_verifier": 1.0})
+    with pytest.raises(UserError, match="reward rules scored nothing in any batch.*: no row had a verifier"):
+        monitor.at_end()
+
+
 def test_each_reward_is_watched_alone_and_other_figures_are_not_read():
     _, (first, second) = fed(DEAD | SOME, DEAD | SOME | {"wm/env/no_prediction_": 1.0})
     assert first is None

@@ -79,11 +79,6 @@ class Contexts:
         """Of all keys and fields, for the settings of a run that goes on later."""
         return hashlib.sha256(json.dumps(self.fields, sort_keys=True).encode()).hexdigest()[:16]
 
-    @property
-    def unused(self) -> list[str]:
-        """The keys that no item had, but `*`."""
-        return [key for key in self.fields if key not in self._met and key != OTHERS]
-
     def check_used(self) -> None:
         """Raise a UserError if no item had one of the keys: the file is then for other tasks."""
         if self.fields and not self._met:

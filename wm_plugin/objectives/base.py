@@ -101,7 +101,9 @@ class Objective(Options):
     schedule: Literal["constant", "linear", "cosine", "step"] = option(
         "How coeff moves to end_coeff: 'constant', 'linear', 'cosine' or 'step'.", default="constant"
     )
-    schedule_steps: Whole | None = option("Optimizer steps until end_coeff is reached.", default=None, ge=1)
+    schedule_steps: Whole | None = option(
+        "Steps until end_coeff is reached: TRL's optimizer steps, verl's global steps.", default=None, ge=1
+    )
     end_coeff: Number = option("The coefficient after schedule_steps.", default=0.0, ge=0)
     select: Annotated[Callable[[Span, Mapping[str, Any] | None], bool] | None, BeforeValidator(_imported)] = option(
         "A function (span, message) -> bool that has the last word on a span; in files package.module:function.",

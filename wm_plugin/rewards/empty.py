@@ -12,6 +12,7 @@ from wm_plugin.rewards.hosted import FIGURES
 # Figure -> why the reward scored nothing if the figure is 1.
 CAUSES = {
     "no_prediction": "no answer had a prediction (does the prompt ask for the tag, and is the length limit high enough?)",
+    "no_verifier": "no row had a verifier (is the column called verifier?)",
     "failure_share": "the judge gave no verdict on any prediction (is its server up, and its model up to the prompt?)",
 }
 _ALL = 1 - 1e-6  # shares are sums of floats
@@ -74,7 +75,7 @@ class EmptyRewardMonitor:
         """
         never = {label: reward for label, reward in self._rewards.items() if reward.empty and not reward.scored}
         texts = [self._text(label, "any batch of rollouts of the run") for label in never]
-        if any(one.empty >= self._batches or one.cause == "failure_share" for one in never.values()):
+        if any(one.empty >= self._batches or one.cause != "no_prediction" for one in never.values()):
             raise UserError("; ".join(texts))
         return "; ".join(texts) or None
 

@@ -40,7 +40,7 @@ def rules_of_spec(spec: Any) -> RuleReward | None:
 
 
 def check_rules(rules: RuleReward, rows: Iterable[Mapping[str, Any]], target: str = "target") -> str | None:
-    """Return a warning if the rules hold for few of the real observations; None if they hold for enough, or no row has any.
+    """Return a warning if no row has a rule, or the rules hold for few of the real observations.
 
     Args:
         rows: of the dataset; the first `ROWS` are used.
@@ -56,6 +56,11 @@ def check_rules(rules: RuleReward, rows: Iterable[Mapping[str, Any]], target: st
     verdicts = rules.verify(targets, targets, **columns)
     broken = [text for text, verdict in zip(targets, verdicts, strict=True) if verdict is False]
     count = sum(verdict is not None for verdict in verdicts)
+    if known and not count:
+        return (
+            f"rules: none of the first {len(known)} rows of the training data has a verifier, and a row without one gets "
+            f"{rules.unverified:g}; is the column called verifier?"
+        )
     if count - len(broken) >= ENOUGH * count:
         return None
     text = (

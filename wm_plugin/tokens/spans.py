@@ -259,12 +259,13 @@ def read_spans(values: Iterable[Any], sampled: Mask) -> list[Span]:
         try:
             span = Span(**value) if isinstance(value, Mapping) else Span(*value)
             start, end = operator.index(span.start), operator.index(span.end)
-            fits = isinstance(span.role, str) and isinstance(span.tool, str | None)
+            fits = span.role in ROLES and isinstance(span.tool, str | None) and span.content in (True, False)
         except (TypeError, ValueError):
             fits = False
         if not fits:
             raise UserError(
-                f"{SPAN_FIELD}: {shown(value)} is not a span; write (start, end, role, tool or None, content: bool)"
+                f"{SPAN_FIELD}: {shown(value)} is not a span; write (start, end, role, tool or None, content: bool), with a role "
+                f"of {', '.join(ROLES)}"
             ) from None
         if not 0 <= start <= end:
             raise UserError(f"{SPAN_FIELD}: {shown(value)} ends before it starts, or starts below 0")

@@ -115,7 +115,7 @@ def check(trainer: Any, objectives: Objectives, tools: set[str]) -> None:
             f"{type(trainer.model).__name__} takes no num_items_in_batch, so that the host divides the loss by "
             "gradient_accumulation_steps, and the term with it; write gradient_accumulation_steps: 1"
         )
-    if args.packing and args.packing_strategy == "wrapped":
+    if args.packing and args.packing_strategy in ("wrapped", "bfd_split"):
         for one in objectives.values():
             ends = {
                 "normalization": one.normalization == "per_trajectory",
@@ -123,8 +123,8 @@ def check(trainer: Any, objectives: Objectives, tools: set[str]) -> None:
             }
             for name in (name for name, needs in ends.items() if needs):
                 raise UserError(
-                    f"packing_strategy wrapped cuts dialogues anywhere, and {name} {getattr(one, name)} asks where they end; "
-                    "write packing_strategy: bfd"
+                    f"packing_strategy {args.packing_strategy} cuts dialogues, and {name} {getattr(one, name)} asks where they "
+                    "end; write packing_strategy: bfd"
                 )
     for one in objectives.values():
         if isinstance(one.guard, GuardConfig) and one.active:

@@ -156,6 +156,8 @@ def build(arguments: list[str]) -> tuple[Any, Any]:
         raise UserError(f"model_name_or_path is {model.model_name_or_path!r}: there is no such folder")
     if script.trainer == "sft":
         _check_sft(script)
+    if script.eval_rows is not None and config.eval_strategy == "no":
+        print("nothing is evaluated on eval_rows: eval_strategy is no", file=sys.stderr)
     environment = run_config(script, config).factory
     reward_funcs = [_reward_func(path) for path in script.reward_funcs or []]
     reward_funcs += reward_functions(_blocks(script.rewards or []))

@@ -94,8 +94,8 @@ def table(records: Sequence[dict[str, Any]]) -> str:
             "episodes with its own predictions",
             "of what follows, and takes the move after which most of them succeed. Points have 95% intervals over seeds",
             f"([every seed](benchmarks/results/demo.md)). RL's own gain in task success is {gain} ({called.partition(' (')[0]}).",
-            "The coin ignores the policy, so its row is one draw. We gave up an earlier declaration after its first seed, whose",
-            "warm start failed; the same page reports it.",
+            "The coin ignores the policy, so its row is one draw. An earlier plan with other seeds was dropped after its first",
+            "seed, whose warm start had failed; the same page has it.",
         ]
     )
 

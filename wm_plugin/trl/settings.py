@@ -103,9 +103,9 @@ class ScriptSettings(RunFields):  # type: ignore[misc, valid-type]
     trainer: str = field(
         default="grpo",
         metadata={
-            "help": "grpo; or async_grpo, TRL's AsyncGRPOTrainer, whose rollouts come from a vLLM server while it trains: it has "
-            "no evaluation, rollout_func, turn_budget or protocol: tags; or sft, TRL's SFTTrainer on an agent's dialogues "
-            "(docs/sft.md)."
+            "help": "grpo; or async_grpo, TRL's AsyncGRPOTrainer, whose rollouts come from a vLLM server while it trains, "
+            "without evaluation, rollout_func, turn_budget and more (docs/trl.md); or sft, TRL's SFTTrainer on an agent's "
+            "dialogues (docs/sft.md)."
         },
     )
     chat_template: str | None = field(

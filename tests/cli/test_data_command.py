@@ -180,12 +180,18 @@ def test_datasets_side_by_side(wm, source, tmp_path):
     source.write_text(json.dumps(ROW))
     expanded = tmp_path / "t.jsonl"
     wm("data", "expand", source, "--out", expanded)
-    (tmp_path / "t.easy.jsonl").write_text('{"easy": true}\n' + '{"easy": false}\n' * 3)
+    scores = [
+        {"trajectory": one.trajectory, "turn": one.turn, "call": one.observation.call, "easy": not number, "kept": True}
+        for number, one in enumerate(read_transitions(expanded))
+    ]
+    (tmp_path / "t.easy.jsonl").write_text("".join(json.dumps(one) + "\n" for one in scores))
     figures = wm.json("data", "inspect", source, expanded)["datasets"]
     assert [figures[str(path)]["transitions"] for path in (source, expanded)] == [2, 2]
     assert [figures[str(path)]["trajectories"] for path in (source, expanded)] == [1, 0]
-    assert figures[str(expanded)]["easy_share"] == 0.25
+    assert figures[str(expanded)]["easy_share"] == 0.5
     assert "easy_share" not in figures[str(source)]
+    (tmp_path / "t.easy.jsonl").write_text(json.dumps(scores[0]))
+    assert "t.easy.jsonl has the scores of other transitions" in wm.text("data", "inspect", expanded)
     (tmp_path / "t.easy.jsonl").write_text("mine")
     assert "t.easy.jsonl: not what wm data easy writes" in wm.error("data", "inspect", expanded)
 

@@ -3,12 +3,17 @@
 import gzip
 import json
 import random
+from functools import partial
 
 import pytest
 
+from support.formats import says, user
 from wm_plugin.data import Trajectory
 from wm_plugin.data.constructions import documents, imitation, rft
+from wm_plugin.data.filter import Filter
+from wm_plugin.data.readers import read
 from wm_plugin.data.schema import Action, Call, Turn
+from wm_plugin.data.write import write
 from wm_plugin.errors import UserError
 from wm_plugin.worlds import grid, sql
 from wm_plugin.worlds.agents import play
@@ -45,6 +50,30 @@ def test_an_empty_message_does_not_count():
     (sample,) = imitation([made])
     assert sample.train == [True, False, True]
     assert list(imitation([Trajectory(turns=())])) == []
+
+
+def test_what_a_source_says_not_to_train_on_does_not_count(tmp_path):
+    """Whatever filters have taken before it."""
+    share = [
+        ("human", "go", None),
+        ("gpt", "", True),
+        ("gpt", "good", True),
+        ("human", "ok", None),
+        ("gpt", "BAD", False),
+    ]
+    rows = {
+        "sharegpt": {"conversations": [dict(zip(("from", "value", "loss"), one, strict=True)) for one in share]},
+        "openai": {"messages": [user("go"), says(""), says("good", weight=1), user("ok"), says("BAD", weight=0)]},
+    }
+    for name, row in rows.items():
+        (tmp_path / "x.jsonl").write_text(json.dumps(row))
+        write(Filter(["empty_actions"])(read(tmp_path / "x.jsonl", name)), tmp_path / "left.jsonl")
+        for construction in (imitation, partial(rft, threshold=0)):
+            played = [one.model_copy(update={"reward": 1.0}) for one in read(tmp_path / "left.jsonl")]
+            (sample,) = construction(played)
+            counted = [m["content"] for m, counts in zip(sample.messages, sample.train, strict=True) if counts]
+            assert counted == ["good"]
+            assert sample.messages[-1]["content"] == "BAD"
 
 
 def test_rft_takes_successes_once():

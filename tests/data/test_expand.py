@@ -12,6 +12,7 @@ from wm_plugin.data.transitions import (
     is_validation,
     pool_of,
     read_transitions,
+    shortened,
     transitions_in,
     with_success,
 )
@@ -49,6 +50,10 @@ def test_history_is_cut_in_turns():
     made = trajectory(*(turn(number) for number in range(4)))
     assert [t.action.text for t in list(expand([made], history=2))[3].history] == ["1", "2"]
     assert all(transition.history == () for transition in expand([made], history=0))
+    for turns in (0, 2, 9, None):
+        assert list(shortened(expand([made]), turns)) == list(expand([made], history=turns))
+    with pytest.raises(UserError, match="history is -1"):
+        list(shortened([], -1))
 
 
 def test_one_turn_a_trajectory_whatever_stands_beside_it():
@@ -96,6 +101,12 @@ def test_pools_have_no_task_in_common():
     for name, share in (*shares.items(), (None, 0.1)):
         assert pools.count(name) / 3000 == pytest.approx(share, abs=0.05)
     assert [pool_of(one, shares, seed=1) for one in several] != pools
+
+
+def test_each_pool_has_the_same_share_of_the_validation_split():
+    tasks = [trajectory(turn(0), task=f"task {number}") for number in range(4000)]
+    rl = [one for one in tasks if pool_of(one, {"rl": 0.1, "sft": 0.9}) == "rl"]
+    assert sum(is_validation(one, 0.1) for one in rl) / len(rl) == pytest.approx(0.1, abs=0.05)
 
 
 @settings(max_examples=30, deadline=None)

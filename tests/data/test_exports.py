@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from support.formats import DOCUMENTS
 from wm_plugin.data import Trajectory
-from wm_plugin.data.exports import atif_document, messages_row
+from wm_plugin.data.exports import atif_document, lost_in_messages, messages_row
 from wm_plugin.data.readers import FORMATS, atif, read_rows
 from wm_plugin.data.schema import Action, Call, Context, Observation, Source, Turn
 
@@ -37,6 +37,7 @@ turns = st.builds(
     action=st.builds(Action, text=words, calls=st.lists(calls, max_size=3).map(tuple), thought=st.none() | words),
     observations=st.lists(observations, max_size=3).map(tuple),
     actor=st.sampled_from(["agent", "agent", "user"]),
+    train=st.booleans(),
 )
 trajectories = st.builds(
     Trajectory,
@@ -96,3 +97,9 @@ def test_each_format_goes_through_atif_and_messages(name, tmp_path):
     assert [one.text for _, _, one in again.observed()] == [one.text for _, _, one in trajectory.observed()]
     assert again.context.action_space == trajectory.context.action_space
     assert again.reward == trajectory.reward
+
+
+def test_messages_lose_what_is_not_to_be_trained_on():
+    turns = [Turn(action=Action(text="a"), train=train) for train in (True, False)]
+    assert list(lost_in_messages(Trajectory(turns=(turns[0],)))) == []
+    assert list(lost_in_messages(Trajectory(turns=tuple(turns)))) == ["marks of what is not to be trained on"]

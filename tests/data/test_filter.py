@@ -46,6 +46,9 @@ def test_too_short_empty_and_double():
     assert (actions(kept), taken) == (["a", ""], {"empty_actions": 1})
     left, taken = run("duplicates", (turn("a", "1"),), (turn("a", "1"),), (turn("a", "2"),))
     assert (len(left), taken) == (2, {"duplicates": 1})
+    calls = [Action(calls=(Call(name="look", id=identity),)) for identity in ("call_1", "call_2")]
+    left, taken = run("duplicates", *[(Turn(action=action),) for action in calls])
+    assert (len(left), taken) == (1, {"duplicates": 1})
 
 
 def test_undeclared_tools():

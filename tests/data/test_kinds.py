@@ -3,9 +3,11 @@
 import pytest
 
 from wm_plugin.data.filter import Filter, left_out
-from wm_plugin.data.kinds import KINDS, kind_of, samples
+from wm_plugin.data.kinds import KINDS, Exclusions, kind_of, samples
+from wm_plugin.data.readers import read
 from wm_plugin.data.schema import Action, Observation, Source, Trajectory, Turn
-from wm_plugin.data.write import write
+from wm_plugin.data.transitions import expand
+from wm_plugin.data.write import write, write_transitions
 from wm_plugin.errors import UserError
 
 HALL, IN_PART, FAILED, LAMP = "a hall", "Invalid: 1 of 2\na door", "Nothing happens.", "a lamp"
@@ -54,6 +56,40 @@ def test_a_dialogue_shows_what_a_filter_marked_and_does_not_learn_it(tmp_path):
     (sample,) = samples(path, "word2world")
     assert IN_PART in [message["content"] for message in sample.messages]
     assert list(learnt(path, "word2world")) == [HALL, LAMP]
+
+
+@pytest.mark.parametrize("kind", ["rwml", "agentworld"])
+def test_the_history_of_transitions_is_cut_as_that_of_trajectories(kind, tmp_path):
+    trajectories, transitions = filtered(tmp_path, "word2world"), tmp_path / "t.jsonl"
+    write_transitions(expand(read(trajectories)), transitions)
+    for history in (0, 1, None):
+        prompts = [
+            [sample.messages for sample in samples(path, kind, history=history, prompts="mcp")]
+            for path in (trajectories, transitions)
+        ]
+        assert prompts[0] == prompts[1]
+
+
+def test_what_agents_did_and_no_row_has_is_counted(tmp_path):
+    def played(row, *words, task="", success: bool | None = True, train=True):
+        turns = tuple(Turn(action=Action(text=word), train=train) for word in words)
+        source = Source(format="wm", file="f", row=row)
+        return Trajectory(turns=turns, task_id=task, success=success, source=source)
+
+    cases = [played(0, "a", task="1"), played(1, "b", task="1"), played(2, "a", task="1")]
+    cases += [played(3), played(4, "c", train=False), played(5, "d", success=False), played(6, "d", success=None)]
+    write(cases, tmp_path / "x.jsonl")
+    silent = {"nothing said": 1, "no target": 1}
+    failed = {"no success": 1, "unknown success": 1, "duplicate": 1}
+    for kind, options, expected in (
+        ("imitation", {}, silent),
+        ("rft", {}, silent | failed),
+        ("rft", {"per_task": 1}, silent | failed | {"per_task": 1}),
+    ):
+        left = Exclusions()
+        made = list(samples(tmp_path / "x.jsonl", kind, exclusions=left, **options))
+        assert left.reasons == expected
+        assert len(made) + left.reasons.total() == len(cases)
 
 
 @pytest.mark.parametrize(

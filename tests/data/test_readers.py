@@ -427,6 +427,11 @@ def written(folder: Path, *rows: Any) -> Path:
     return path
 
 
+def test_word2world_what_is_not_to_be_trained_on_is_no_target(one):
+    result = one([{"messages": [user("a"), says("b", weight=0), user("c"), says("d", weight=1)]}], "word2world")
+    assert [turn.observations[0].data for turn in result.turns] == [{"target": False}, {}]
+
+
 def test_word2world_is_told_though_its_first_episodes_failed(tmp_path):
     made = list(read(written(tmp_path, *[FAILED] * 30, WORLD)))
     assert [t.success for t in made] == [False] * 30 + [True]

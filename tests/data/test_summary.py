@@ -4,9 +4,11 @@ import pytest
 
 from support.pages import Page
 from wm_plugin.data import expand
+from wm_plugin.data.easy import Distances, write_filtered
 from wm_plugin.data.schema import Action, Call, Context, Observation, Trajectory, Turn
-from wm_plugin.data.summary import Summary, spread
+from wm_plugin.data.summary import Summary, spread, summarize
 from wm_plugin.data.summary_page import write_page
+from wm_plugin.data.write import write_transitions
 from wm_plugin.errors import UserError
 from wm_plugin.objectives.information import KEEP, MEANING
 
@@ -88,6 +90,18 @@ def test_every_transition_may_be_a_sample():
         assert len(drawn) == 2
         places |= {sample.where for sample in drawn}
     assert len(places) == 6
+
+
+def test_scores_of_other_transitions_give_no_share_of_easy_ones(tmp_path):
+    path, made = tmp_path / "t.jsonl", list(expand([WON, LOST]))
+    rows = [Distances(one.trajectory, one.turn, one.observation.call, (number % 2,)) for number, one in enumerate(made)]
+    write_filtered(made, rows, path, threshold=0.5, keep=0.0)
+    figures = summarize(path, Summary())
+    assert (figures["transitions"], figures["easy_share"], figures["easy_of"]) == (1, pytest.approx(2 / 3), 3)
+    write_transitions(made[:1], path)
+    figures = summarize(path, Summary())
+    assert "easy_share" not in figures
+    assert "t.easy.jsonl has the scores of other transitions" in figures["notes"][0]
 
 
 def test_nothing_gives_no_figure():

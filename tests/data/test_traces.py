@@ -173,6 +173,7 @@ def test_steps_of_atif_that_are_no_targets_media_and_subagents(read):
     first, second = read(document)
     (_, _, _, copied), (_, _, _, observed) = shown(first)
     assert copied == [("tool", "a.py", 0, True, {"target": False})]
+    assert [turn.train for turn in first.turns] == [False, True]
     assert [text for _, text, *_ in observed] == [
         "ab",
         json.dumps([{"type": "text", "text": "a"}, image]),

@@ -8,6 +8,7 @@
 import hashlib
 import heapq
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,21 +21,39 @@ from wm_plugin.data.transitions import identity
 from wm_plugin.errors import UserError
 
 
-def imitation(trajectories: Iterable[Trajectory], *, construction: str = "imitation") -> Iterator[Sample]:
-    """Yield experts' rollouts as the agent saw them: all of the agent's messages count, except empty ones.
+def imitation(
+    trajectories: Iterable[Trajectory], *, construction: str = "imitation", left_out: Counter[str] | None = None
+) -> Iterator[Sample]:
+    """Yield experts' rollouts as the agent saw them: all of the agent's messages count, except empty ones, and those that the
+    source says not to train on (`Turn.train`).
 
-    A trajectory without such a message is left out.
+    A trajectory without a message that counts is left out.
+
+    Args:
+        left_out: counts trajectories that are left out, by reason.
     """
+    left_out = Counter() if left_out is None else left_out
     for trajectory in trajectories:
         messages = conversation(trajectory)
-        train = [m["role"] == "assistant" and bool(m["content"].strip() or "tool_calls" in m) for m in messages]
+        said = [m["role"] == "assistant" and bool(m["content"].strip() or "tool_calls" in m) for m in messages]
+        # each of the agent's turns is one assistant message
+        marks = iter([turn.train for turn in trajectory.turns if turn.actor == "agent"])
+        wanted = [m["role"] == "assistant" and next(marks, True) for m in messages]
+        train = [one and other for one, other in zip(said, wanted, strict=True)]
         if any(train):
             named = columns(trajectory, construction) | {"reward": trajectory.reward}
             yield Sample(messages, train, trajectory.context.action_space, named, observed=True)
+        else:
+            left_out["no target" if any(said) else "nothing said"] += 1
 
 
 def rft(
-    trajectories: Iterable[Trajectory], *, threshold: float | None = None, per_task: int | None = None, seed: int = 0
+    trajectories: Iterable[Trajectory],
+    *,
+    threshold: float | None = None,
+    per_task: int | None = None,
+    seed: int = 0,
+    left_out: Counter[str] | None = None,
 ) -> Iterator[Sample]:
     """Yield `imitation` of the agent's own successes, without duplicates: rejection-sampling fine-tuning.
 
@@ -42,21 +61,18 @@ def rft(
         threshold: a reward of at least this is a success too; None counts only the flag `success`.
         per_task: at most so many per task. The draw depends only on the seed and the trajectory, and a smaller number draws a
             subset of a larger one. All successes are held in memory.
+        left_out: counts trajectories that are left out, by reason.
 
     Raises:
         UserError: `per_task` is less than 1.
     """
     if per_task is not None and per_task < 1:
         raise UserError(f"per_task is {per_task}; write a number >= 1, or leave it out for all")
-
-    def succeeded(one: Trajectory) -> bool:
-        rewarded = threshold is not None and one.reward is not None and one.reward >= threshold
-        return one.success is True or rewarded
-
-    successes = _distinct(filter(succeeded, trajectories))
+    left_out = Counter() if left_out is None else left_out
+    successes = _distinct(_successes(trajectories, threshold, left_out), left_out)
     if per_task is not None:
-        successes = _capped(successes, per_task, seed)
-    return imitation(successes, construction="rft")
+        successes = _capped(successes, per_task, seed, left_out)
+    return imitation(successes, construction="rft", left_out=left_out)
 
 
 def documents(paths: Iterable[str | Path]) -> Iterator[Sample]:
@@ -83,11 +99,24 @@ def columns(trajectory: Trajectory, construction: str) -> dict[str, Any]:
     return {"construction": construction, "task_id": trajectory.task_id, "trajectory": identity(trajectory)}
 
 
-def _distinct(trajectories: Iterable[Trajectory]) -> Iterator[Trajectory]:
+def _successes(
+    trajectories: Iterable[Trajectory], threshold: float | None, left_out: Counter[str]
+) -> Iterator[Trajectory]:
+    for one in trajectories:
+        reward = None if threshold is None else one.reward
+        if one.success is True or (threshold is not None and reward is not None and reward >= threshold):
+            yield one
+        else:
+            left_out["unknown success" if one.success is None and reward is None else "no success"] += 1
+
+
+def _distinct(trajectories: Iterable[Trajectory], left_out: Counter[str]) -> Iterator[Trajectory]:
     """Yield each trajectory once. Trajectories that differ only in ids of calls, source or reward are the same."""
     digests: set[bytes] = set()
     for trajectory in trajectories:
-        if (digest := content_digest(trajectory)) not in digests:
+        if (digest := content_digest(trajectory)) in digests:
+            left_out["duplicate"] += 1
+        else:
             digests.add(digest)
             yield trajectory
 
@@ -95,20 +124,24 @@ def _distinct(trajectories: Iterable[Trajectory]) -> Iterator[Trajectory]:
 def content_digest(trajectory: Trajectory) -> bytes:
     """Return a digest that is the same for trajectories that differ only in ids of calls, source, reward and metadata."""
     turns = [
-        (acts(turn.action), turn.action.text, turn.action.thought, [o.text for o in turn.observations])
+        (acts(turn.action), turn.action.text, turn.action.thought, [o.text for o in turn.observations], turn.train)
         for turn in trajectory.turns
         if turn.actor == "agent"
     ]
     return _digest([trajectory.context.model_dump(), turns])
 
 
-def _capped(trajectories: Iterable[Trajectory], per_task: int, seed: int) -> Iterator[Trajectory]:
+def _capped(
+    trajectories: Iterable[Trajectory], per_task: int, seed: int, left_out: Counter[str]
+) -> Iterator[Trajectory]:
     """Return at most `per_task` trajectories of each task, drawn by `_digest`, in their order."""
     tasks: dict[str, list[tuple[bytes, int, Trajectory]]] = {}
     for place, trajectory in enumerate(trajectories):
         rank = _digest([seed, identity(trajectory)])
         tasks.setdefault(trajectory.task_id or identity(trajectory), []).append((rank, place, trajectory))
     drawn = [entry for entries in tasks.values() for entry in heapq.nsmallest(per_task, entries, key=lambda e: e[:2])]
+    if over := sum(map(len, tasks.values())) - len(drawn):
+        left_out["per_task"] += over
     return (trajectory for _, _, trajectory in sorted(drawn, key=lambda entry: entry[1]))
 
 

@@ -76,6 +76,8 @@ def lost_in_messages(trajectory: Trajectory) -> Iterator[str]:
         yield "the calls of users"
     if any(one.error for _, _, one in trajectory.observed()):
         yield "flags of errors"
+    if not all(one.train for one in trajectory.turns):
+        yield "marks of what is not to be trained on"
     context = trajectory.context
     if context.simulation_instruction or any(getattr(context, name) for name in HIDDEN):
         yield "what only a world model is shown"

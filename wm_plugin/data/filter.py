@@ -3,12 +3,12 @@
 Trajectory filters remove whole trajectories. Turn filters remove single turns whose removal does not break the story.
 """
 
-import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 
+from wm_plugin.data.constructions import content_digest
 from wm_plugin.data.failures import DOMAINS, DOMAINS_OF, FAILURES, SCREENS, domain_of, retried
 from wm_plugin.data.schema import Observation, Trajectory, Turn
 from wm_plugin.errors import UserError, nearest, shown
@@ -167,8 +167,7 @@ class Filter:
 
     def _takes(self, name: str, trajectory: Trajectory) -> bool:
         if name == "duplicates":
-            parts = [trajectory.context.to_bytes(), *(turn.to_bytes() for turn in trajectory.turns)]
-            digest = hashlib.sha256(b"\n".join(parts)).digest()
+            digest = content_digest(trajectory)
             duplicate = digest in self._digests
             self._digests.add(digest)
             return duplicate

@@ -34,7 +34,7 @@ from wm_plugin.data.readers import read
 from wm_plugin.data.render import reward_columns
 from wm_plugin.data.sample import Sample
 from wm_plugin.data.schema import Trajectory, Transition
-from wm_plugin.data.transitions import expand, holds_transitions, identity, one_each, read_transitions
+from wm_plugin.data.transitions import expand, holds_transitions, identity, one_each, read_transitions, shortened
 from wm_plugin.data.turn_texts import action_text
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.objectives.information import KEEP, category
@@ -85,7 +85,7 @@ class Imitation(Kind):
     name = "imitation"
 
     def samples(self, source: str | Path, exclusions: Exclusions) -> Iterator[Sample]:
-        return imitation(self._trajectories(source, exclusions))
+        return imitation(self._trajectories(source, exclusions), left_out=exclusions.reasons)
 
 
 class Rft(Kind):
@@ -96,8 +96,13 @@ class Rft(Kind):
     per_task: int | None = option("At most so many trajectories of each task.", default=None)
 
     def samples(self, source: str | Path, exclusions: Exclusions) -> Iterator[Sample]:
-        successes = self._trajectories(source, exclusions)
-        return rft(successes, threshold=self.threshold, per_task=self.per_task, seed=self.seed)
+        return rft(
+            self._trajectories(source, exclusions),
+            threshold=self.threshold,
+            per_task=self.per_task,
+            seed=self.seed,
+            left_out=exclusions.reasons,
+        )
 
 
 class Prompted(Kind):
@@ -216,7 +221,7 @@ class Rwml(Prompted):
         prompts = self.load_prompts()
         if holds_transitions(source):
             read = one_each(source, self.seed) if self.turns == "one" else read_transitions(source)
-            transitions: Iterable[Transition] = exclusions.lacking(read)
+            transitions: Iterable[Transition] = exclusions.lacking(shortened(read, self.history))
         else:
             trajectories = self._read(source, exclusions, prompts.domain or getattr(self, "domain", None) or "")
             transitions = expand(trajectories, turns=self.turns, history=self.history, seed=self.seed)

@@ -84,6 +84,7 @@ class Conversation:
             self._keep(message, number, message.keys() - read)
         if role == "assistant":
             self._agent = self._open(_action(message, number), "agent")
+            self._agent.train = trains(message)
         elif role == "user":
             self._user(message, number, observed)
         elif role in ("tool", "function"):
@@ -163,7 +164,7 @@ class Conversation:
 class _Open:
     """A turn that may still get answers."""
 
-    __slots__ = ("action", "actor", "calls", "number", "others", "results", "unanswered")
+    __slots__ = ("action", "actor", "calls", "number", "others", "results", "train", "unanswered")
 
     def __init__(self, action: Fields, actor: Actor, number: int) -> None:
         self.action, self.actor, self.number = action, actor, number
@@ -171,6 +172,7 @@ class _Open:
         self.unanswered = Counter(call["id"] for call in self.calls if call["id"] is not None)
         self.results: list[tuple[str | None, Fields]] = []  # observations, each with the id of the call that it names
         self.others: list[Fields] = []
+        self.train = True
 
     @property
     def waiting(self) -> bool:
@@ -182,7 +184,7 @@ class _Open:
         A result belongs to the call of its id, else to the next call without a result: old formats have no ids, and real files
         repeat them.
         """
-        turn = {"action": self.action, "observations": self.others, "actor": self.actor}
+        turn = {"action": self.action, "observations": self.others, "actor": self.actor, "train": self.train}
         if not self.results:
             return turn
         calls = self.calls
@@ -258,6 +260,11 @@ def flag_of(value: Any) -> bool | None:
     if isinstance(value, str):
         return {"true": True, "false": False, "1": True, "0": False}.get(value.strip().lower())
     return bool(value) if isinstance(value, bool) or value in (0, 1) else None
+
+
+def trains(message: Mapping[str, Any]) -> bool:
+    """Tell whether a message may be trained on: not if its `loss` (AgentGym) or `weight` (OpenAI) is false or 0."""
+    return all(flag_of(message.get(key)) is not False for key in ("loss", "weight"))
 
 
 def action_of(message: Mapping[str, Any], number: int = 1) -> Action:

@@ -105,6 +105,7 @@ class Turn(Record):
     action: Action
     observations: tuple[Observation, ...] = ()
     actor: Actor = "agent"
+    train: bool = True  # False if the source says that the agent's words are not to be trained on
 
 
 class Context(Record):

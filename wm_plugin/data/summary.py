@@ -1,6 +1,6 @@
 """Statistics of a dataset: lengths of texts, tools and their errors, categories of observations, and a few random transitions.
 
-One pass in little memory: only the length of each text is kept.
+One pass in little memory: only the length of each text is kept, and beside scores of `wm data easy` the key of each transition.
 """
 
 import random
@@ -20,6 +20,7 @@ from wm_plugin.objectives.information import KEEP, category
 from wm_plugin.untrusted import loads
 
 Measure = Callable[[str], int]  # the length of a text, in characters or tokens
+Key = tuple[str, int, int | None]  # of a transition: the trajectory, the turn, the call
 
 
 @dataclass
@@ -161,18 +162,38 @@ def summarize(
 ) -> dict[str, Any]:
     """Add a file's transitions, or else its trajectories, to a summary, and return its figures.
 
-    They have `easy_share`, of `easy_of` samples, if `wm data easy` left its scores beside the file.
+    They have `easy_share`, of `easy_of` samples, if `wm data easy` left its scores beside the file; or `notes`, if the scores
+    there are of other transitions.
     """
-    for record in watch(read_transitions(source) if holds_transitions(source) else read(source)):
+    records = watch(read_transitions(source) if holds_transitions(source) else read(source))
+    path = scores_beside(source)
+    scores = _scores(path) if path.is_file() else []
+    found: list[Key] = []
+    for record in records:
         summary.add(record)
-    scores = scores_beside(source)
-    if not scores.is_file():
-        return summary.as_dict()
+        if scores:
+            found += _keys(record)
+    figures = summary.as_dict()
+    if not scores:
+        return figures
+    if found != [key for key, _, kept in scores if kept]:
+        return figures | {"notes": [f"{path} has the scores of other transitions: no share of easy ones is shown"]}
+    return figures | {"easy_share": sum(easy for _, easy, _ in scores) / len(scores), "easy_of": len(scores)}
+
+
+def _scores(path: Path) -> list[tuple[Key, bool, bool]]:
+    """Read the scores that `wm data easy` wrote: the key of each transition, whether it is easy, and whether it was kept."""
     try:
-        flags = [bool(loads(line)["easy"]) for line in scores.read_bytes().splitlines() if line]
+        rows = [loads(line) for line in path.read_bytes().splitlines() if line]
+        return [((row["trajectory"], row["turn"], row["call"]), bool(row["easy"]), bool(row["kept"])) for row in rows]
     except (ValueError, LookupError, TypeError, OSError):
-        raise UserError(f"{scores}: not what wm data easy writes; remove it, or move it elsewhere") from None
-    return summary.as_dict() | ({"easy_share": sum(flags) / len(flags), "easy_of": len(flags)} if flags else {})
+        raise UserError(f"{path}: not what wm data easy writes; remove it, or move it elsewhere") from None
+
+
+def _keys(record: Trajectory | Transition) -> list[Key]:
+    if isinstance(record, Transition):
+        return [(record.trajectory, record.turn, record.observation.call)]
+    return [(identity(record), number, observation.call) for number, _, observation in record.observed()]
 
 
 def scores_beside(source: str | Path) -> Path:

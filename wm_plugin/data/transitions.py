@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -61,9 +62,7 @@ def expand(
     """
     if turns not in SAMPLINGS:
         raise UserError(f"turns is {shown(turns)}{nearest(turns, SAMPLINGS)}")
-    for name, limit in (("history", history), ("history_tokens", history_tokens)):
-        if limit is not None and (type(limit) is not int or limit < 0):
-            raise UserError(f"{name} is {shown(limit)}; write a number >= 0, or leave it out for all turns")
+    _check_limits(history=history, history_tokens=history_tokens)
     if history is not None and history_tokens is not None:
         raise UserError("history counts turns and history_tokens tokens: leave one of them out")
     if history_tokens is not None and count is None:
@@ -81,6 +80,21 @@ def expand(
         for index in drawn:
             number, _, observation = observed[index]
             yield transition(trajectory, number, observation, name=name, first=start(number))
+
+
+def shortened(transitions: Iterable[Transition], history: int | None) -> Iterator[Transition]:
+    """Yield transitions with the last `history` turns of their histories, as `expand` cuts them; None keeps what they have."""
+    _check_limits(history=history)
+    for one in transitions:
+        if history is not None and len(one.history) > history:
+            one = one.model_copy(update={"history": one.history[len(one.history) - history :]})
+        yield one
+
+
+def _check_limits(**limits: Any) -> None:
+    for name, limit in limits.items():
+        if limit is not None and (type(limit) is not int or limit < 0):
+            raise UserError(f"{name} is {shown(limit)}; write a number >= 0, or leave it out for all turns")
 
 
 def one_each(path: str | Path, seed: int = 0) -> Iterator[Transition]:
@@ -205,9 +219,10 @@ def is_validation(trajectory: Trajectory, share: float, seed: int = 0) -> bool:
 def pool_of(trajectory: Trajectory, shares: Mapping[str, float], seed: int = 0) -> str | None:
     """Return the pool that a trajectory's task belongs to, each with its share of the tasks; None where the shares leave a rest.
 
-    Drawn as `is_validation` draws, so that the pools of training stages have no task in common (Qwen-AgentWorld, section 3.1).
+    The draw depends only on the task and the seed, so that the pools of training stages have no task in common (Qwen-AgentWorld,
+    section 3.1). It is independent of the validation split, so that each pool can be split.
     """
-    at = uniform(f"{seed}/{trajectory.task_id or identity(trajectory)}")
+    at = uniform(f"pool/{seed}/{trajectory.task_id or identity(trajectory)}")
     for name, share in shares.items():
         if at < share:
             return name

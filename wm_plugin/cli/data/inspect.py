@@ -32,6 +32,8 @@ def show(result: dict[str, Any]) -> None:
         whole = figures["transitions"]
         shares = [f"{kind} {share(value, whole)}" for kind, value in figures["categories"].items() if value]
         print(f"turn information: {', '.join(shares) or 'no transition'}")
+        for note in figures.get("notes", ()):
+            print(f"note: {note}")
     if "html" in result:
         print(f"page: {result['html']}")
 

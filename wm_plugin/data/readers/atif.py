@@ -91,6 +91,8 @@ def _turns(steps: list[Any], conversation: Conversation) -> list[Fields]:
         if role == "assistant" or message["content"] or not results:
             data = {"role": role} if role == "system" else {}
             conversation.add(message, number, **({"data": {**data, "target": False}} if aside else {}))
+        if role == "assistant" and aside:
+            conversation.turns[-1].train = False
         for index, call in enumerate(calls if role == "assistant" else ()):
             if "id" in (own := object_of(call, "extra", OWN)):
                 ids.append((len(conversation.turns) - 1, index, own["id"]))

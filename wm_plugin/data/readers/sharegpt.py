@@ -4,7 +4,8 @@ So are the rollouts of Word2World's `run.py`, with `role` and `content` and with
 message with `Action:` on. Pairs of StableToolBench, in which the model is the server, are read as `word2world` does.
 
 The agent's message holds its action, in AgentGym after `Action:`; the human's messages are the environment. The agent's first
-messages that were not trained on (`loss` false) belong to the instructions; observations begin with the first action.
+messages that were not trained on (`loss` false) belong to the instructions; observations begin with the first action. Later
+messages with that flag are actions that are not to be trained on.
 """
 
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from typing import Any
 
 from wm_plugin.data import files
 from wm_plugin.data.errors import RowError
-from wm_plugin.data.messages import flag_of, text_of
+from wm_plugin.data.messages import flag_of, text_of, trains
 from wm_plugin.data.readers import word2world
 from wm_plugin.data.readers.base import number_of, rest_of
 from wm_plugin.data.schema import Fields, Source
@@ -44,8 +45,8 @@ def convert(record: Any, source: Source) -> Iterator[Fields]:
         speaker = _speaker(message)
         if speaker == "system":
             system.append(text)
-        elif speaker in AGENT and (turns or (flag_of(message.get("loss")) is not False and number >= first)):
-            turns.append({"action": react(text), "observations": []})
+        elif speaker in AGENT and (turns or (trains(message) and number >= first)):
+            turns.append({"action": react(text), "observations": [], "train": trains(message)})
         elif speaker in AGENT:
             opening.append(text)  # the agent's promise to follow the instructions
         elif speaker in OTHER and turns:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from wm_plugin.data import files
 from wm_plugin.data.errors import RowError
-from wm_plugin.data.messages import arguments_of, flag_of, text_of
+from wm_plugin.data.messages import arguments_of, flag_of, text_of, trains
 from wm_plugin.data.readers.base import number_of, rest_of
 from wm_plugin.data.schema import Fields, Source
 from wm_plugin.data.thoughts import react, split
@@ -131,7 +131,8 @@ def _dialogue(messages: list[Any]) -> tuple[list[Fields], str]:
         if role == "user" and action is None:
             action = text
         elif role == "assistant" and action is not None:
-            turns.append({"action": _action(action), "observations": [_observation(text)]})
+            data = {} if trains(message) else {"target": False}
+            turns.append({"action": _action(action), "observations": [_observation(text, data)]})
             action = None
         elif role == "system":
             task.append(text)

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from support.openai_server import OpenAIServer, block, every, judge_at, score, verdict
 from support.predictions import grid_trajectories, grid_transitions
 from wm_plugin.data.write import write, write_transitions
 
@@ -66,6 +67,28 @@ def test_an_output_is_no_file_of_the_rewards_arguments(wm, source, tmp_path, mon
         for out in ("mine.md", "link.md"):
             assert "mine.md; name another file" in wm.error(*VERB, *arguments, "--out", out)
     assert (tmp_path / "mine.md").read_text() == "Judge it."
+
+
+@pytest.mark.parametrize("inside", ["judge", "guarded", "hybrid"])
+def test_a_judges_server_that_fails_makes_no_attack_look_harmless(wm, source, tmp_path, inside):
+    """This judge gives full marks to whoever says so."""
+
+    def reply(body):
+        top = block(body, "predicted") == block(body, "observed") or "perfect" in block(body, "predicted")
+        return verdict(5 if top else 1) if inside == "hybrid" else score(float(top))(body)
+
+    (tmp_path / "mine.yaml").write_text("- {name: praise, group: g, text: 'perfect $wrong'}\n")
+    out = tmp_path / "audit.md"
+    with OpenAIServer(reply, faults=every(3, "500")) as server:
+        settings = {"server": judge_at(server)}
+        arguments = {"guarded": {"reward": {"path": "judge", "kwargs": settings}}, "hybrid": {"rubric": settings}}
+        flags = ("--reward", inside, "--reward-args", json.dumps(arguments.get(inside, settings)), "--out", out)
+        result = wm.json(*VERB, *flags, "--data", source, "--attacks", tmp_path / "mine.yaml")
+    assert result["attacks"][0]["above_wrong"] == 1
+    left = list(result["left_out"].items())[-2:]
+    assert [reason.split()[0] for reason, _ in left] == ["transitions", "attacks"]
+    for reason, count in left:
+        assert f"- left out: {count} ({reason})" in out.read_text()
 
 
 @pytest.mark.host

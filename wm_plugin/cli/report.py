@@ -115,7 +115,7 @@ def report(
             {
                 "arm": one.name,
                 "runs": [run.name for run in one.runs],
-                "last_step": max(run.last_step for run in one.runs),
+                "last_step": one.last_step,
                 "last": {column: _named(one.last(column)) for column in columns},
             }
             for one in view.arms

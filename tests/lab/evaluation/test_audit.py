@@ -96,16 +96,32 @@ def test_shares_by_hand():
         2,
         0.5,
         0.75,
-        (Outcome("x", "g", 1, 0, 0.75), Outcome("nan", "g", None, 0, 0), Outcome("act", "g", 1, 1, 0.9)),
-        {"empty": 3},
+        (Outcome("x", "g", 1, 0, 0.75), Outcome("act", "g", 1, 1, 0.9)),
+        {"empty": 3, "attacks on a transition that got no score": 2},
     )
     assert found.as_dict()["above_wrong"] == 1
     assert found.as_dict()["beats"] == {"x": 1, "act": 1}
     table = markdown({"a": found, "b": found}).splitlines()
     assert table[0] == "| group | attack | a | b |"
     assert "| g | x | 100% / 0% | 100% / 0% |" in table
-    assert "| g | nan | – / 0% | – / 0% |" in table
     assert table[-2:] == ["| score | honest wrong | 0.5 | 0.5 |", "| score | honest right | 0.75 | 0.75 |"]
+
+
+def test_what_got_no_score_is_in_no_share():
+    lost = {"lost right": math.nan, "x lost": math.nan, "wrong words": 0.5}
+    pairs = [pair(), pair(), pair("lost right"), pair(wrong="x"), pair(wrong="lost")]
+
+    def reward(predictions, targets, **columns):
+        return [lost.get(text, 1.0 if text.startswith("x ") else 0.75) for text in predictions]
+
+    found = audit(reward, pairs, [Attack("x", "g", "x $wrong")])
+    assert (found.pairs, found.outcomes) == (4, (Outcome("x", "g", 1, 1, 1.0),))
+    assert found.left_out == {
+        "transitions in which an honest prediction got no score": 1,
+        "attacks on a transition that got no score": 1,
+    }
+    with pytest.raises(UserError, match="^the reward gave none of 5 transitions a score for both honest predictions"):
+        audit(lambda texts, targets, **columns: [None] * len(texts), pairs, ATTACKS)
 
 
 def test_a_verdict_in_words():

@@ -87,6 +87,12 @@ def test_a_reward_of_texts():
     assert "strict about wording" in strictly[1]
 
 
+def test_changes_that_got_no_score_are_not_tried():
+    scores = {SAID: 1.0, OTHER: 0.0}
+    spots = blind_spots(lambda texts, targets, **columns: [scores.get(text) for text in texts], [pair()]).spots
+    assert {spot.name for spot in spots if spot.cases} == {"another"}
+
+
 def test_cases_that_cannot_be_told_apart_are_not_tried():
     spots = blind_spots(lambda texts, targets, **columns: [0.0] * len(texts), [pair()]).spots
     assert {spot.cases for spot in spots} == {0}

@@ -148,6 +148,26 @@ def test_a_group_is_one_benchmark(tmp_path):
     assert "question by question" in compared(tmp_path, tmp_path).measure("score_difference", "benchmark", made[0]).note
 
 
+def test_the_mean_is_of_one_unit_where_higher_is_better(tmp_path):
+    def results(folder, accuracy, perplexity, bleu, errors):
+        value = {"results": {"gsm8k": {"exact_match,none": accuracy}, "wikitext": {"word_perplexity,none": perplexity}}}
+        value["results"] |= {"wmt": {"bleu,none": bleu}, "wer": {"wer,none": errors}}
+        value["higher_is_better"] = {"wer": {"wer": False}}  # an older lm-eval does not say it of all
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "results_x.json").write_text(json.dumps(value))
+        return tmp_path / folder
+
+    result = compared(results("a", 0.5, 30.0, 31.2, 0.25), results("b", 0.75, 29.5, 31.0, 0.5))
+    assert [result.measure(name).value for name in ("score", "score_before", "score_difference")] == [0.5, 0.75, -0.25]
+    assert result.measure("score").count == 1
+    units = {one.group: one.unit for one in result.measures if one.name == "score_difference"}
+    assert units == {"gsm8k": "share", "wikitext": "perplexity", "wmt": "points", "wer": "score", "": "share"}
+    assert result.notes == [
+        "in no mean, since their scale or direction differs: "
+        "wikitext (perplexity, lower is better), wmt (points), wer (score, lower is better)"
+    ]
+
+
 def test_groups_that_hold_each_other_end(tmp_path):
     value = {"results": {"a": {"acc,none": 1.0}, "b": {"acc,none": 1.0}, "c": {"acc,none": 1.0}}}
     value["group_subtasks"] = {"a": ["b"], "b": ["a"], "c": ["a"]}

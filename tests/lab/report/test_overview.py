@@ -83,6 +83,17 @@ def test_a_folder_of_runs_is_sorted_into_arms(tmp_path):
     ]  # fmt: skip
 
 
+def test_runs_that_broke_off_are_named(tmp_path):
+    for seed, last in enumerate((100, 100, 5)):
+        write_state(tmp_path / f"echo_seed{seed}", points(steps=range(5, last + 1, 5)))
+    write_state(tmp_path / "plain_seed0", points(steps=(50,)))
+    note = "echo: its last values are of different steps; it ends at step 100, but echo_seed2 at 5"
+    document, shown = page(tmp_path)
+    assert shown.notes == [note]
+    assert note in document.text
+    assert "A note names the runs that ended before" in document.text
+
+
 @pytest.mark.parametrize(
     ("places", "short"),
     [

@@ -1,5 +1,6 @@
 """`wm lab audit`."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +41,7 @@ def show(result: dict[str, Any]) -> None:
         for row in result["blind_spots"]["changes"]
     ]
     table(changes, "blind spots")
-    for reason, count in result["left_out"].items():
-        print(f"left out: {count} ({reason})")
-    print("", result["verdict"], *result["blind_spots"]["verdict"], sep="\n")
+    print(*_left_out(result["left_out"]), "", result["verdict"], *result["blind_spots"]["verdict"], sep="\n")
 
 
 @prints(show)
@@ -100,16 +99,22 @@ def audit(
     quiet()
     search_here()
     made = make({"path": reward, "kwargs": kwargs}, field="--reward")
+    audits.leave_out_failures(made)
     if own and blind_spots.embedding_of(made) is None:
         raise UserError(f"--pairs: {reward} has no embedding, whose threshold they would give; leave it out")
     result = audits.audit(made, drawn, chosen, left_out=left)
     spots = blind_spots.blind_spots(made, drawn, own=own, seed=seed)
     if path:
-        parts = (result.verdict(), audits.markdown({reward: result}), audits.CELLS, blind_spots.markdown(spots))
-        write_text(path, "\n\n".join(part.strip() for part in parts) + "\n")
+        left_out = [f"- {line}" for line in _left_out(result.left_out)]
+        tables = (audits.markdown({reward: result}), audits.CELLS, "\n".join(left_out), blind_spots.markdown(spots))
+        write_text(path, "\n\n".join(part.strip() for part in (result.verdict(), *tables) if part) + "\n")
     return {
         "reward": reward,
         **result.as_dict(),
         "blind_spots": spots.as_dict(),
         **({"out": out} if out else {}),
     }
+
+
+def _left_out(counts: Mapping[str, int]) -> list[str]:
+    return [f"left out: {count} ({reason})" for reason, count in counts.items()]

@@ -21,6 +21,7 @@ from wm_plugin.data.render import reward_columns
 from wm_plugin.data.schema import Transition
 from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.options import Options, Whole, option
+from wm_plugin.rewards.judge import JudgedReward
 from wm_plugin.rewards.make import Reward
 from wm_plugin.runtime.texts import read_yaml
 
@@ -284,20 +285,44 @@ def audit(
 ) -> Audit:
     """Score attacks with a reward. A reward with a tag gets whole outputs, another one predictions.
 
-    Attacks outside a tag are left out, and counted, if the reward has none.
+    Attacks outside a tag are left out, and counted, if the reward has none. So are predictions without a score (None, NaN): a
+    transition with such an honest one, and each such attack.
     """
     tag, left = getattr(reward, "tag", None), Counter(left_out or {})
     honest = [[as_output(text, tag) for text in of] for of in ([p.right for p in pairs], [p.wrong for p in pairs])]
     right, wrong = scores_of(reward, honest, pairs)
+    known = [row for row, both in enumerate(zip(right, wrong, strict=True)) if not any(map(math.isnan, both))]
+    if not known:
+        raise UserError(
+            f"the reward gave none of {len(pairs)} transitions a score for both honest predictions, a right and a wrong one; "
+            "look whether its server answers, and whether the transitions have the columns that it reads"
+        )
+    left["transitions in which an honest prediction got no score"] += len(pairs) - len(known)
+    pairs, right, wrong = [pairs[row] for row in known], [right[row] for row in known], [wrong[row] for row in known]
     used = [attack for attack in attacks if tag is not None or not (attack.before or attack.after)]
-    if len(used) < len(attacks):
-        left["attacks outside a tag, of which the reward has none"] += len(attacks) - len(used)
+    left["attacks outside a tag, of which the reward has none"] += len(attacks) - len(used)
     scores = scores_of(reward, [[attack.output(pair, tag) for pair in pairs] for attack in used], pairs)
     outcomes = []
     for attack, own in zip(used, scores, strict=True):
-        above_wrong = None if attack.from_right else _share_above(own, wrong)
-        outcomes.append(Outcome(attack.name, attack.group, above_wrong, _share_above(own, right), _mean(own)))
-    return Audit(len(pairs), _mean(wrong), _mean(right), tuple(outcomes), dict(left))
+        known = [row for row, score in enumerate(own) if not math.isnan(score)]
+        left["attacks on a transition that got no score"] += len(own) - len(known)
+        if known:
+            above_wrong = None if attack.from_right else _share_above(own, wrong, known)
+            score = _mean([own[row] for row in known])
+            outcomes.append(Outcome(attack.name, attack.group, above_wrong, _share_above(own, right, known), score))
+    return Audit(len(pairs), _mean(wrong), _mean(right), tuple(outcomes), {of: n for of, n in left.items() if n})
+
+
+def leave_out_failures(reward: Any) -> None:
+    """Let a judge, perhaps inside other rewards, give no score (NaN) where its server fails, which says nothing of a prediction.
+
+    A trainer counts the lowest score there, by which an attack would look harmless. What gets no verdict keeps its score: a
+    prediction can cause that, and earns the same in training.
+    """
+    for _ in range(3):
+        if isinstance(reward, JudgedReward):
+            reward.failed = math.nan
+        reward = getattr(reward, "reward", None) or getattr(reward, "rubric", None)
 
 
 def markdown(audits: Mapping[str, Audit]) -> str:
@@ -353,10 +378,9 @@ def as_output(text: str, tag: str | None, before: str = "", after: str = "") -> 
     return (before or "<think></think>") + (f"<{tag}>{text}</{tag}>" if tag else text) + after
 
 
-def _share_above(scores: Sequence[float], others: Sequence[float]) -> float:
-    return _mean([float(score > other + TOLERANCE) for score, other in zip(scores, others, strict=True)])
+def _share_above(scores: Sequence[float], others: Sequence[float], rows: Sequence[int]) -> float:
+    return _mean([float(scores[row] > others[row] + TOLERANCE) for row in rows])
 
 
 def _mean(values: Sequence[float]) -> float:
-    known = [value for value in values if not math.isnan(value)]
-    return sum(known) / len(known) if known else 0.0
+    return sum(values) / len(values) if values else 0.0

@@ -6,6 +6,7 @@ distances tell which threshold would separate right from wrong.
 """
 
 import json
+import math
 import random
 import re
 import unicodedata
@@ -282,7 +283,8 @@ def _spot(reward: Reward, change: Change, cases: Sequence[Case], embedding: Embe
     columns, tag = (predictions, targets, [pair.wrong for pair in pairs]), getattr(reward, "tag", None)
     outputs = [[as_output(text, tag) for text in column] for column in columns]
     changed, right, wrong = scores_of(reward, outputs, pairs, targets=targets)
-    tried = [row for row in range(len(cases)) if right[row] > wrong[row] + TOLERANCE]
+    # no row with a NaN, which a judge's server that failed leaves
+    tried = [row for row in range(len(cases)) if right[row] > wrong[row] + TOLERANCE and not math.isnan(changed[row])]
     full = [row for row in tried if changed[row] > right[row] - TOLERANCE]
     distances: Sequence[float] = ()
     if embedding:

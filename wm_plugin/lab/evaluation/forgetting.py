@@ -8,7 +8,7 @@ question, else by lm-eval's standard errors.
 import math
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -37,6 +37,9 @@ METRICS = {
     "aime24": "exact_match,none",
     "aime25": "exact_match,none",
 }
+# lm-eval's metrics of which a lower value is better, for results that do not say so
+_LOWER = ("perplexity", "word_perplexity", "byte_perplexity", "bits_per_byte", "brier_score", "ter")
+_AVERAGED = ("share", "points")  # units of scores of which a higher one is better; a mean is of one of them
 _SETTINGS, _MODEL = "lm_eval.json", "model.json"
 _WEIGHTS = (".safetensors", ".bin", ".json")
 _NO_ANSWER = "[invalid]"  # what lm-eval's filters write for a reply without an answer
@@ -55,6 +58,7 @@ class Score:
     # each question's metric by its benchmark and id; empty unless samples were logged for all of them
     answers: Mapping[tuple[str, str], float]
     unanswered: int  # replies without an answer, which the metric takes for wrong
+    higher: bool | None  # whether a higher value is better; None for a group whose members differ
 
 
 def config(name_or_path: str) -> dict[str, Any]:
@@ -127,19 +131,26 @@ def evaluation(
     settings: Mapping[str, Any],
     seed: int = 0,
 ) -> Evaluation:
-    """Measure the `score` of each benchmark and their mean; with results from before, `score_before` and `score_difference`."""
+    """Measure the `score` of each benchmark and their mean; with results from before, `score_before` and `score_difference`.
+
+    The mean is over benchmarks of one unit where higher is better; a note names the others.
+    """
     names = [name for name in after if before is None or name in before]
     if not names:
         raise UserError("the results from before and after have no benchmark in common")
-    measures, failures = _scores("score", after, names), {}
+    units = {name: _unit([of[name] for of in (after, before) if of is not None]) for name in names}
+    measures, failures = _scores("score", after, units), {}
     for which, results in (("after", after), ("before", before or {})):
         if unanswered := sum(results[name].unanswered for name in names if name in results):
             failures[f"no answer in the reply, {which}"] = unanswered
-    notes = []
+    averaged = _averaged(units.values())
+    lower = {name: ", lower is better" if after[name].higher is False else "" for name in names}
+    others = [f"{name} ({unit}{lower[name]})" for name, unit in units.items() if unit != averaged]
+    notes = [f"in no mean, since their scale or direction differs: {', '.join(others)}"] if others else []
     if before is not None:
-        measures += _scores("score_before", before, names)
-        differences = [_difference(name, after[name], before[name], seed) for name in names]
-        measures += [*differences, _mean("score_difference", differences)]
+        measures += _scores("score_before", before, units)
+        differences = [_difference(name, after[name], before[name], unit, seed) for name, unit in units.items()]
+        measures += [*differences, *_mean("score_difference", differences)]
         if left := sorted({*after, *before} - {*names}):
             notes.append(f"only before or only after, and not compared: {', '.join(left)}")
     return Evaluation("forgetting", subject, data, dict(settings), measures, failures, notes)
@@ -163,6 +174,7 @@ class _Results(BaseModel):
     samples: dict[str, dict[str, Any]] = Field(default={}, alias="n-samples")
     shots: dict[str, Any] = Field(default={}, alias="n-shot")
     versions: dict[str, Any] = {}
+    higher_is_better: dict[str, dict[str, Any]] = {}
     config: dict[str, Any] = {}
 
     def leaves(self, name: str) -> list[str]:
@@ -213,7 +225,8 @@ def _score(path: Path, found: _Results, name: str, metrics: Mapping[str, Any]) -
     answers, unanswered = _answers(path, leaves, label, filtered)
     error = _number(metrics.get(f"{label}_stderr,{filtered}"))
     paired = answers if len(answers) == count else {}
-    return Score(_number(metrics[metric]) or 0.0, error, count, settings, paired, unanswered)
+    higher = found.higher_is_better.get(name, {}).get(label, label not in _LOWER)
+    return Score(_number(metrics[metric]) or 0.0, error, count, settings, paired, unanswered, higher)
 
 
 def _answers(path: Path, leaves: Sequence[str], metric: str, filtered: str) -> tuple[dict[tuple[str, str], float], int]:
@@ -234,22 +247,38 @@ def _answers(path: Path, leaves: Sequence[str], metric: str, filtered: str) -> t
     return answers, unanswered
 
 
-def _scores(name: str, results: Mapping[str, Score], benchmarks: Sequence[str]) -> list[Measure]:
+def _unit(scores: Sequence[Score]) -> str:
+    """Return the unit of a benchmark's scores before and after; that of their difference, too, which may be small in any unit."""
+    if all(one.higher for one in scores):
+        return "share" if all(-1 <= one.value <= 1 for one in scores) else "points"
+    return "perplexity" if "perplexity" in scores[0].settings["metric"] else "score"
+
+
+def _averaged(units: Iterable[str]) -> str:
+    """Return the unit of the benchmarks that are in the mean; "" if there is none."""
+    there = set(units)
+    return next((unit for unit in _AVERAGED if unit in there), "")
+
+
+def _scores(name: str, results: Mapping[str, Score], units: Mapping[str, str]) -> list[Measure]:
     """Measure each benchmark, with the interval of its standard error, and their mean."""
     measures = []
-    for benchmark in benchmarks:
+    for benchmark, unit in units.items():
         one = results[benchmark]
         note = "replies without an answer are wrong ones in every score" if one.unanswered else ""
-        made = _measure(name, one.value, one.count, benchmark, _limits(one.value, one.error, _95), note)
+        limits = _limits(one.value, one.error, _95)
+        made = Measure(name, one.value, unit, one.count, "benchmark", benchmark, *limits, note=note)
         measures.append(replace(made, failed=one.unanswered, with_failed=one.value))
-    return [*measures, _mean(name, measures)]
+    return [*measures, *_mean(name, measures)]
 
 
-def _mean(name: str, measures: Sequence[Measure]) -> Measure:
-    return _measure(name, sum(one.value or 0.0 for one in measures) / len(measures), len(measures))
+def _mean(name: str, measures: Sequence[Measure]) -> list[Measure]:
+    unit = _averaged(one.unit for one in measures)
+    values = [one.value or 0.0 for one in measures if one.unit == unit]
+    return [Measure(name, sum(values) / len(values), unit, len(values))] if values else []
 
 
-def _difference(benchmark: str, after: Score, before: Score, seed: int) -> Measure:
+def _difference(benchmark: str, after: Score, before: Score, unit: str, seed: int) -> Measure:
     for key in after.settings:
         if after.settings[key] != before.settings[key]:
             values = f"{shown(before.settings[key])} before and {shown(after.settings[key])} after"
@@ -267,14 +296,7 @@ def _difference(benchmark: str, after: Score, before: Score, seed: int) -> Measu
         if math.isclose(paired.difference, value, abs_tol=1e-6):
             note = f"after - before, question by question, 99% interval: {paired.verdict}"
             limits = paired.low, paired.high
-    return _measure("score_difference", value, after.count, benchmark, limits, note)
-
-
-def _measure(
-    name: str, value: float, count: int, benchmark: str = "", limits: Limits = NONE, note: str = ""
-) -> Measure:
-    unit, by = "share" if -1 <= value <= 1 else "points", "benchmark" if benchmark else ""
-    return Measure(name, value, unit, count, by, benchmark, *limits, note=note)
+    return Measure("score_difference", value, unit, after.count, "benchmark", benchmark, *limits, note=note)
 
 
 def _limits(value: float, error: float | None, width: float) -> Limits:

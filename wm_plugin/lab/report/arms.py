@@ -28,6 +28,15 @@ class Arm:
     def seeds(self) -> int:
         return len(self.runs)
 
+    @property
+    def last_step(self) -> int:
+        return max(run.last_step for run in self.runs)
+
+    @property
+    def short(self) -> list[Run]:
+        """The runs that ended before the arm's last step, as a run that broke off."""
+        return [run for run in self.runs if run.values and run.last_step < self.last_step]
+
     def last(self, metric: str) -> tuple[float, Interval | None, int] | None:
         """Return the mean of the runs' last values of a metric, its interval, and how many runs have it."""
         ends = [steps[max(steps)] for run in self.runs if (steps := run.curve(metric))]

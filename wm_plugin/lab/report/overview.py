@@ -62,6 +62,11 @@ def overview(sources: Sources, patterns: Mapping[str, str], against: str = "") -
     notes = [*sources.notes, *notes]
     for arm in table:
         notes += [f"{arm.name}, {run.name}: {note}" for run in arm.runs for note in run.notes]
+        if short := arm.short:
+            ends = ", ".join(f"{run.name} at {run.last_step:,}" for run in short)
+            notes.append(
+                f"{arm.name}: its last values are of different steps; it ends at step {arm.last_step:,}, but {ends}"
+            )
     return Overview(table, evaluations, rollouts, read, outcomes, found, notes)
 
 
@@ -141,13 +146,15 @@ def _glance(table: Sequence[Arm]) -> list[Section]:
         return []
     rows = []
     for arm in table:
-        row = [arm.name, f"{arm.seeds}", f"{max(run.last_step for run in arm.runs):,}"]
+        row = [arm.name, f"{arm.seeds}", f"{arm.last_step:,}"]
         for metric in columns:
             value, interval, _ = arm.last(metric) or (None, None, 0)
             limits = f"\n{_number(interval[0])} to {_number(interval[1])}" if interval else ""
             row.append("–" if value is None else _number(value) + limits)
         rows.append(row)
     text = "Each run's last value. Of several runs: their mean, and under it its 95% interval (of two, their range)."
+    if any(arm.short for arm in table):
+        text += " A note names the runs that ended before the last step of their arm."
     return [Section("At a glance", text, tables=[Table(("arm", "runs", "last step", *columns), rows)])]
 
 

@@ -12,7 +12,7 @@ from wm_plugin.lab.tiny import __main__ as tiny
 
 OF_HOSTS = ("verl.trainer.main_ppo", "wm_plugin.trl.train")
 # Programs of others, and flags of theirs, of benchmarks and of recipes' scripts, that the text names.
-OTHERS = ("pip", "mkdir", "(cd")
+OTHERS = ("pip", "mkdir", "(cd", "vllm")
 OTHER_MODULES = ("venv", "pytest")
 OTHER_FLAGS = {
     *("--cfg", "--cpu", "--multi_gpu", "--launcher", "--reasoning-parser", "--quick", "--random", "--words", "--pairs"),

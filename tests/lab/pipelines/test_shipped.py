@@ -388,4 +388,4 @@ def test_pairs_of_mirrorapi_are_read_into_the_mixture(tmp_path, capsys):
     capsys.readouterr()
     for made in ("pairs.jsonl", "held_out/stabletoolbench.jsonl"):
         (read_row,) = map(json.loads, (tmp_path / "runs" / made).read_text().splitlines())
-        assert read_row["turns"][1]["observations"][0]["text"] == said[1][1]
+        assert read_row["turns"][0]["observations"][0]["text"] == said[1][1]

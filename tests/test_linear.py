@@ -239,6 +239,7 @@ def redacted(text: str) -> None:
     secrets.hold(KEY)
     data = json.dumps(text).encode()
     secrets.redact(text)
+    secrets.redact_escaped(text)
     if secrets.may_hold(data):
         secrets.redact_json(json.loads(data))
 

@@ -187,6 +187,14 @@ def test_python_writes_numbers_into_arrays_that_others_do_not_read(rows, value):
     assert rows(b"[" + line("a") + b"," + odd + b"," + line("c") + b"]") == ["a", "b", "c"]
 
 
+def test_an_integer_that_is_too_long_is_named(rows):
+    odd = line("b", seed=0).replace(b'"seed": 0', b'"seed": ' + b"1" * 400)
+    assert rows(b"[" + line("a") + b"," + odd + b"]")[1:] == [
+        "!the document breaks off here (parse error: integer overflow; an integer of more than 308 digits); "
+        "what follows is not read"
+    ]
+
+
 def test_deep_values_are_rejected_where_they_cannot_be_kept(rows):
     deep: Any = 1
     for _ in range(300):

@@ -1,6 +1,8 @@
 """Rows made to exhaust a machine: depth costs no memory, and twice the text takes about twice the time, in every reader."""
 
+import io
 import json
+import tracemalloc
 from collections.abc import Callable
 from itertools import chain
 from typing import Any
@@ -13,10 +15,10 @@ from wm_plugin.data import Trajectory, files
 from wm_plugin.data.chat import action_message
 from wm_plugin.data.compact import compact
 from wm_plugin.data.messages import Conversation
-from wm_plugin.data.readers import FORMATS, chatml, read_rows, verl
+from wm_plugin.data.readers import FORMATS, chatml, read_rows, tau2, verl
 from wm_plugin.data.readers.base import Reject
 from wm_plugin.data.schema import Action, Call, Observation, Source, Turn
-from wm_plugin.data.transitions import expand
+from wm_plugin.data.transitions import _starts, expand
 from wm_plugin.data.turn_texts import categories
 from wm_plugin.errors import UserError
 
@@ -41,6 +43,45 @@ def test_deep_files_are_rejects(tmp_path, layout, name):
         assert "x.json" in str(error)  # noqa: PT017 - `auto` knows no format
     else:
         assert sum(isinstance(row, Trajectory) for row in rows) <= (layout == "beside a text")
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_depth_takes_no_memory(tmp_path, layout):
+    """A prefix of each level would be a gigabyte."""
+    (tmp_path / "x.json").write_text(LAYOUTS[layout])
+    tracemalloc.start()
+    try:
+        list(read_rows(tmp_path / "x.json", "tau2"))
+        list(read_rows(tmp_path / "x.json", "openai"))
+        assert tracemalloc.get_traced_memory()[1] < 100_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_long_key_is_not_written_for_each_of_the_keys_in_it():
+    def make(count: int) -> bytes:
+        return json.dumps([{"k" * count: dict.fromkeys(map(str, range(count // 8)))}]).encode()
+
+    assert too_slow(lambda text: list(files.events(io.BytesIO(text))), make) is None
+
+
+def test_texts_of_tasks_are_read_in_large_pieces(tmp_path, monkeypatch):
+    """For each piece, a text that is not at its end is scanned from its start."""
+
+    class File(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            sizes.add(size)
+            return super().read(size)
+
+        def readinto(self, buffer: Any) -> int:
+            sizes.add(len(buffer))
+            return super().readinto(buffer)
+
+    sizes: set[int | None] = set()
+    data = json.dumps({"tasks": [{"id": "7", "user_scenario": {"persona": "calm"}}], "simulations": []}).encode()
+    monkeypatch.setattr(files, "open_file", lambda path: File(data))
+    assert tau2._profiles(tmp_path) == {"7": {"persona": "calm"}}
+    assert sizes - {0} == {files._BUFFER}
 
 
 @pytest.mark.parametrize("name", [name for name in FORMATS if isinstance(DOCUMENTS[name], list)])
@@ -129,11 +170,18 @@ def in_many_observations(count: int) -> None:
     assert [one.observation for one in line.transitions[:count]] == list(range(count))
 
 
+def in_long_histories(count: int) -> None:
+    """The first turn of each history that tokens cut, where none is cut."""
+    first = _starts((Turn(action=Action(text="a")),) * count, None, count, len)
+    assert [first(number) for number in range(count)] == [0] * count
+
+
 SHAPES: dict[str, Callable[[int], Any]] = {
     "parameters without a name": lambda count: chatml.assistant(
         "<tool_call>\n<function=x>\n" + "<parameter=>" * count + "</parameter></function></tool_call>"
     ),
     "transitions of a turn": in_many_observations,
+    "histories in tokens": in_long_histories,
     "results in reverse": conversation(),
     "results of unknown calls": conversation(tool_call_id="none"),
     "results of the assistant's calls": conversation(requestor="assistant"),

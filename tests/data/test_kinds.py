@@ -2,11 +2,12 @@
 
 import pytest
 
+from wm_plugin.data import kinds, summary
 from wm_plugin.data.filter import Filter, left_out
 from wm_plugin.data.kinds import KINDS, Exclusions, kind_of, samples
 from wm_plugin.data.readers import read
 from wm_plugin.data.schema import Action, Observation, Source, Trajectory, Turn
-from wm_plugin.data.transitions import expand
+from wm_plugin.data.transitions import expand, identity
 from wm_plugin.data.write import write, write_transitions
 from wm_plugin.errors import UserError
 
@@ -56,6 +57,18 @@ def test_a_dialogue_shows_what_a_filter_marked_and_does_not_learn_it(tmp_path):
     (sample,) = samples(path, "word2world")
     assert IN_PART in [message["content"] for message in sample.messages]
     assert list(learnt(path, "word2world")) == [HALL, LAMP]
+
+
+def test_the_turns_of_a_trajectory_without_a_source_are_not_hashed_for_each_of_them(tmp_path, monkeypatch):
+    step = Turn(action=Action(text="a"), observations=(Observation(kind="environment", text="b"),))
+    write([Trajectory(turns=(step,) * 50)], tmp_path / "a.jsonl")
+    (tmp_path / "a.easy.jsonl").write_text('{"trajectory": "", "turn": 0, "call": null, "easy": true, "kept": true}')
+    named = []
+    for module in (kinds, summary):
+        monkeypatch.setattr(module, "identity", lambda one: named.append(one) or identity(one))
+    assert list(samples(tmp_path / "a.jsonl", "word2world", turn_information=True))
+    summary.summarize(tmp_path / "a.jsonl", summary.Summary())
+    assert len(named) <= 4
 
 
 @pytest.mark.parametrize("kind", ["rwml", "agentworld"])

@@ -34,7 +34,7 @@ from support.formats import (
 )
 from wm_plugin.data import Trajectory, files, read
 from wm_plugin.data.prompts import dialogue, load, render
-from wm_plugin.data.readers import FORMATS, detect, read_rows
+from wm_plugin.data.readers import FORMATS, base, detect, read_rows, stabletoolbench
 from wm_plugin.data.readers.base import Reject, number_of
 from wm_plugin.data.readers.word2world import HIDDEN, SHOWN
 from wm_plugin.data.schema import Action, Call
@@ -703,6 +703,30 @@ def test_stabletoolbench_says_which_turns_an_earlier_path_has(read_value):
     first, second = read_value({**STABLE, "tree": {"tree": {"node_type": "Action Input", "children": [fork]}}})
     assert [len(t.turns) for t in (first, second)] == [2, 2]
     assert [t.metadata["shared_turns"] for t in (first, second)] == [0, 1]
+
+
+def test_what_each_trajectory_of_a_record_copies_is_bounded(read_value, monkeypatch):
+    """The paths of a tree, gold paths beside large keys, and histories of a large request: a square of the record's size."""
+    monkeypatch.setattr(base, "LARGEST", 20_000)
+    monkeypatch.setattr(stabletoolbench, "LARGEST", 200_000)
+
+    def tree(leaves: int) -> Any:
+        children = [{"node_type": "Thought"}] * leaves
+        for _ in range(50):
+            children = [{"node_type": "Thought", "children": children}]
+        return {**STABLE, "tree": {"tree": {"children": children}}}
+
+    def histories(count: int) -> Any:
+        items = [{"type": "message", "role": "assistant", "content": str(number)} for number in range(count)]
+        request = {"input": "x" * 1000}
+        return {"request": request, "response": {"output": [[item] for item in items]}}
+
+    def gold(count: int) -> Any:
+        return {"0": {**GOLD, "more": "x" * 1000, "goldActionSequences": GOLD["goldActionSequences"] * count}}
+
+    for make, format in ((tree, "stabletoolbench"), (gold, "scienceworld"), (histories, "responses")):
+        assert [type(row) for row in read_value(make(3), format)] == [Trajectory] * 3
+        assert [row.kind for row in read_value(make(30), format)] == ["out of bounds"]
 
 
 # --- properties ---

@@ -20,13 +20,15 @@ import ijson
 from wm_plugin.data import parquet
 from wm_plugin.data.errors import RowError
 from wm_plugin.errors import UserError
-from wm_plugin.untrusted import LARGEST, LEVELS, deeper, loads
+from wm_plugin.untrusted import LARGEST, LEVELS, BoundsError, deeper, loads
 
 Layout = Literal["lines", "array", "document", "one", "parquet"]
 _HEAD = 1 << 16  # bytes by which `head` tells the layout
 _EVENTS = 20_000  # of a document's parser, for the same purpose
 _ROWS = 20  # of an array, for the same purpose
 _BUFFER = 1 << 22  # bytes; ijson scans a long string from its start for every buffer
+_PLACE = 2  # levels of a document above its records, at most
+_KEY = 100  # characters; the names of places are shorter
 _RAW = 1 << 10  # bytes of a very long line that are kept with its rejection
 _UNREADABLE = (OSError, EOFError, zlib.error)
 BROKEN = (*_UNREADABLE, ijson.JSONError, UnicodeDecodeError, RecursionError)  # what a broken document raises
@@ -217,18 +219,19 @@ def _stream(path: Path, place: str, keyed: bool) -> Iterator[tuple[str, Record]]
     row = 0
     with open_file(path) as file:
         try:
-            if keyed:
-                found = ijson.kvitems(file, place, use_float=True, buf_size=_BUFFER)
-            else:
-                values = ijson.items(file, place, use_float=True, buf_size=_BUFFER, multiple_values=not place)
-                found = (("", value) for value in values)
+            parsed = events(file, multiple_values=not place and not keyed)
+            found = ijson.kvitems(parsed, place) if keyed else (("", value) for value in ijson.items(parsed, place))
             for key, value in found:
                 yield key, _checked(row, value)
                 row += 1
             return
         except BROKEN as error:
-            problem = _broken(error)
-    document = _load_whole(path)
+            problems: list[Exception] = [error]
+    document = None
+    try:
+        document = _load_whole(path)
+    except BoundsError as error:
+        problems.append(error)
     for key in filter(None, place.split(".")):
         if key != "item":
             document = document.get(key) if isinstance(document, dict) else None
@@ -238,17 +241,44 @@ def _stream(path: Path, place: str, keyed: bool) -> Iterator[tuple[str, Record]]
     elif document is not None:
         entries = [("", value) for value in (document if isinstance(document, list) and place else [document])]
     if entries is None:
-        yield "", Record(row, error=problem)
+        yield "", Record(row, error=_broken(*problems))
     else:
         yield from ((key, _checked(number, value)) for number, (key, value) in enumerate(entries[row:], row))
 
 
+def events(file: IO[bytes], multiple_values: bool = False) -> Iterator[tuple[str | None, str, Any]]:
+    """Yield the events of `ijson.parse`, in linear time and memory: it writes the whole path of keys into every prefix.
+
+    Prefixes are made only where records may be, and of short keys. What is deeper than a record may be is left out: the record
+    is too deep without it.
+    """
+    places: list[str | None] = ["", *[None] * (_PLACE + 1)]  # the prefix of a value in so many objects and lists
+    depth = 0
+    for event, value in ijson.basic_parse(file, use_float=True, buf_size=_BUFFER, multiple_values=multiple_values):
+        if event in ("end_map", "end_array"):
+            depth -= 1
+        place = places[min(depth - (event == "map_key"), _PLACE + 1)]
+        if depth <= _PLACE + LEVELS:
+            yield place, event, value
+        if event in ("start_map", "start_array"):
+            depth += 1
+        if event in ("map_key", "start_array") and depth <= _PLACE:
+            name = value[:_KEY] if event == "map_key" else "item"
+            places[depth] = name if depth == 1 else f"{place}.{name}"
+
+
 def _load_whole(path: Path) -> Any:
-    """Parse a whole document with `loads`, which takes NaN; None if it is too large or broken."""
+    """Parse a whole document with `loads`, which takes NaN; None if it is too large or broken.
+
+    Raises:
+        BoundsError: an integer is too long, or the document too deep.
+    """
     with open_file(path) as file:
         try:
             data = file.read(LARGEST + 1)
-            return loads(data, levels=1000)  # its rows are checked one by one
+            return None if len(data) > LARGEST else loads(data, levels=1000)  # its rows are checked one by one
+        except BoundsError:
+            raise
         except (*BROKEN, ValueError):
             return None
 
@@ -259,8 +289,9 @@ def _checked(row: int, value: Any) -> Record:
     return Record(row, error=RowError(f"nested more than {LEVELS} levels deep", "out of bounds"))
 
 
-def _broken(error: Exception) -> RowError:
-    return RowError(f"the document breaks off here ({_line(error)}); what follows is not read", "broken document")
+def _broken(*errors: Exception) -> RowError:
+    reasons = "; ".join(map(_line, errors))
+    return RowError(f"the document breaks off here ({reasons}); what follows is not read", "broken document")
 
 
 def parse(row: int, line: bytes) -> Record:
@@ -318,7 +349,7 @@ def _keys(path: Path) -> tuple[dict[str, Any], bool]:
     key = ""
     with open_file(path) as file:
         try:
-            for place, event, value in islice(ijson.parse(file, use_float=True, buf_size=_BUFFER), _EVENTS):
+            for place, event, value in islice(events(file), _EVENTS):
                 if place == "" and event == "map_key":
                     key = value
                     keys[key] = None

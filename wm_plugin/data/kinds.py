@@ -33,7 +33,7 @@ from wm_plugin.data.prompts import Prompts, dialogue, load, observed, render, ta
 from wm_plugin.data.readers import read
 from wm_plugin.data.render import reward_columns
 from wm_plugin.data.sample import Sample
-from wm_plugin.data.schema import Trajectory, Transition
+from wm_plugin.data.schema import Trajectory, Transition, Turn
 from wm_plugin.data.transitions import expand, holds_transitions, identity, one_each, read_transitions, shortened
 from wm_plugin.data.turn_texts import action_text
 from wm_plugin.errors import UserError, nearest
@@ -160,6 +160,7 @@ class Word2World(Prompted):
         self, trajectories: Iterable[Trajectory], prompts: Prompts, exclusions: Exclusions
     ) -> Iterator[Sample]:
         for trajectory in trajectories:
+            name = identity(trajectory)  # it may read all of the turns
             rendered = dialogue(trajectory, prompts, stage=self.stage, seed=self.seed, world_context=self.shown)
             train = [message["role"] == "assistant" for message in rendered.messages]
             if not any(train):
@@ -169,23 +170,21 @@ class Word2World(Prompted):
             numbers = [n for n, turn in enumerate(trajectory.turns) if turn.actor == "agent" and turn.observations]
             places = [place for place, counts in enumerate(train) if counts]
             for number, place in zip(numbers, places, strict=True):
-                train[place] = self._turn_counts(trajectory, number, exclusions)
+                train[place] = self._turn_counts(trajectory.turns[number], f"{name}/{number}", exclusions)
             if not any(train):
                 exclusions.reasons["turn information" if self.turn_information else "no target"] += 1
                 continue
-            columns = {"task_id": trajectory.task_id, "trajectory": identity(trajectory)}
+            columns = {"task_id": trajectory.task_id, "trajectory": name}
             yield Sample(rendered.messages, train, columns=columns)
 
-    def _turn_counts(self, trajectory: Trajectory, number: int, exclusions: Exclusions) -> bool:
-        turn = trajectory.turns[number]
+    def _turn_counts(self, turn: Turn, where: str, exclusions: Exclusions) -> bool:
         if any(observation.data.get("target") is False for observation in turn.observations):
             return False
         if not self.turn_information:
             return True
         call = turn.observations[0].call if len(turn.observations) == 1 else None  # several results are drawn together
         texts = "\n\n".join(observation.text for observation in turn.observations)
-        where = f"{identity(trajectory)}/{number}/{call}"
-        return _counts(action_text(turn.action, call), texts, where, self.seed, exclusions)
+        return _counts(action_text(turn.action, call), texts, f"{where}/{call}", self.seed, exclusions)
 
 
 class Cpt(Word2World):

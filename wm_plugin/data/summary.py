@@ -193,7 +193,8 @@ def _scores(path: Path) -> list[tuple[Key, bool, bool]]:
 def _keys(record: Trajectory | Transition) -> list[Key]:
     if isinstance(record, Transition):
         return [(record.trajectory, record.turn, record.observation.call)]
-    return [(identity(record), number, observation.call) for number, _, observation in record.observed()]
+    name = identity(record)
+    return [(name, number, observation.call) for number, _, observation in record.observed()]
 
 
 def scores_beside(source: str | Path) -> Path:

@@ -158,7 +158,7 @@ def transition(
 def _starts(
     turns: Sequence[Turn], history: int | None, history_tokens: int | None, count: Callable[[str], int] | None
 ) -> Callable[[int], int]:
-    """Return a function from a turn's number to the number of the first turn of its history."""
+    """Return a function from a turn's number to the number of the first turn of its history, for numbers in order."""
     if history_tokens is None or count is None:
         return lambda number: 0 if history is None else max(0, number - history)
     limit = history_tokens
@@ -168,13 +168,21 @@ def _starts(
         texts = [action_text(turns[number].action), *(observation.text for observation in turns[number].observations)]
         return sum(count(text) for text in texts if text)
 
+    start = end = total = 0  # the history before, and its tokens
+
     def first(number: int) -> int:
-        total = 0
-        for earlier in range(number - 1, -1, -1):
-            total += tokens(earlier)
-            if total > limit:
-                return earlier + 1
-        return 0
+        nonlocal start, end, total
+        before, end, new = end, number, 0
+        for earlier in range(number - 1, before - 1, -1):
+            if new + tokens(earlier) > limit:
+                start, total = earlier + 1, new
+                return start
+            new += tokens(earlier)
+        total += new
+        while total > limit:
+            total -= tokens(start)
+            start += 1
+        return start
 
     return first
 

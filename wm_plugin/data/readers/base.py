@@ -14,6 +14,7 @@ from wm_plugin.data import files
 from wm_plugin.data.errors import RowError
 from wm_plugin.data.messages import arguments_of
 from wm_plugin.data.schema import Fields, Source, Trajectory, misfit
+from wm_plugin.untrusted import LARGEST
 
 Convert = Callable[[Any, Source], Iterator[Trajectory | Fields]]
 Rows = tuple[Iterable[files.Record], Convert]  # from a reader whose rows are not the file's records
@@ -127,6 +128,12 @@ def _tool(tool: dict[str, Any]) -> dict[str, Any]:
 def task_of(prompt: Any) -> str:
     """Make a task id of the prompt: rollouts of the same prompt are of one task."""
     return hashlib.sha256(json.dumps(prompt, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def check_common(common: Any, count: int) -> None:
+    """Refuse what so many trajectories of a record have in common if all copies of it are larger than a record may be."""
+    if count * len(_raw(common)) > LARGEST:
+        raise RowError(f"{count:,} trajectories with too much in common", "out of bounds")
 
 
 def _raw(value: Any) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from wm_plugin.data import files
 from wm_plugin.data.errors import RowError
 from wm_plugin.data.messages import Conversation, flag_of, text_of
-from wm_plugin.data.readers.base import Rows, gathered, number_of, object_of, rest_of, task_of, tools_of
+from wm_plugin.data.readers.base import Rows, check_common, gathered, number_of, object_of, rest_of, task_of, tools_of
 from wm_plugin.data.schema import Fields, Source
 from wm_plugin.data.thoughts import joined
 
@@ -68,15 +68,24 @@ def convert(record: Any, source: Source) -> Iterator[Fields]:
         record = {"items": record}
     if not isinstance(record, dict):
         raise RowError("not an object", "wrong type")
-    request = next((record[key] for key in _REQUESTS if isinstance(record.get(key), dict)), record)
     response = record["response"] if isinstance(record.get("response"), dict) else record
     histories = response.get("output")
     if isinstance(histories, list) and histories and all(isinstance(history, list) for history in histories):
-        for history, following in zip(histories, [*histories[1:], []], strict=True):
-            if following[: len(history)] != history:
-                last = {**response, "output": history}
-                yield from convert(last if response is record else {**record, "response": last}, source)
-        return
+        following = zip(histories, [*histories[1:], []], strict=True)
+        ends = [history for history, next_one in following if next_one[: len(history)] != history]
+        rest = rest_of(response, "output")
+        check_common(rest if response is record else {**record, "response": rest}, len(ends))
+        for history in ends:
+            last = {**response, "output": history}
+            yield _fields(last if response is record else {**record, "response": last}, source)
+    else:
+        yield _fields(record, source)
+
+
+def _fields(record: Fields, source: Source) -> Fields:
+    """Return a trajectory of a record with one history."""
+    request = next((record[key] for key in _REQUESTS if isinstance(record.get(key), dict)), record)
+    response = record["response"] if isinstance(record.get("response"), dict) else record
     asked, said = _list(request, "input"), _list(response, "output") + _list(record, "items")
     if not said and not (request is record and asked):
         raise RowError("a request without the items of a response", "no response")
@@ -90,7 +99,7 @@ def convert(record: Any, source: Source) -> Iterator[Fields]:
     task = next((text_of(name) for name in names if name not in (None, "")), task_of(asked) if asked and said else "")
     identity = response.get("id")
     read = {"success": success, "resolved": success, "reward": reward}
-    yield {
+    return {
         "turns": conversation.fields(),
         "context": {
             "task": conversation.task,

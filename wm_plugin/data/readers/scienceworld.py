@@ -10,7 +10,7 @@ from typing import Any
 from wm_plugin.data import files
 from wm_plugin.data.errors import RowError
 from wm_plugin.data.messages import flag_of, text_of
-from wm_plugin.data.readers.base import Rows, number_of, rest_of
+from wm_plugin.data.readers.base import Rows, check_common, number_of, rest_of
 from wm_plugin.data.schema import Action, Context, Observation, Source, Trajectory, Turn
 
 
@@ -26,6 +26,7 @@ def read(path: Path, _head: files.Head) -> Rows:
 def convert(record: Any, source: Source) -> Iterator[Trajectory]:
     if not isinstance(record, dict) or not isinstance(record.get("goldActionSequences"), list):
         raise RowError("no list `goldActionSequences`", "no path")
+    check_common(rest_of(record, "goldActionSequences"), len(record["goldActionSequences"]))
     name = str(record.get("taskName", record.get("taskIdx", "")))
     for sequence in record["goldActionSequences"]:
         if not isinstance(sequence, dict) or not isinstance(sequence.get("path"), list):

@@ -4,6 +4,7 @@ The observations come from an LLM and are marked `simulated`. An `observation_co
 Paths share their beginnings: `shared_turns` in the metadata counts the first turns that an earlier trajectory has too.
 """
 
+import json
 from collections.abc import Iterator, Mapping
 from itertools import takewhile
 from pathlib import Path
@@ -12,8 +13,11 @@ from typing import Any
 from wm_plugin.data import files
 from wm_plugin.data.errors import RowError
 from wm_plugin.data.messages import arguments_of, flag_of, text_of
-from wm_plugin.data.readers.base import Rows
+from wm_plugin.data.readers.base import Rows, rest_of
 from wm_plugin.data.schema import Action, Call, Context, Observation, Source, Trajectory, Turn
+from wm_plugin.untrusted import LARGEST
+
+_STEP = 1 << 10  # bytes of a step beside its JSON, about
 
 
 def matches(head: files.Head) -> bool:
@@ -36,7 +40,7 @@ def convert(record: Any, source: Source) -> Iterator[Trajectory]:
     if isinstance(answer, dict):
         metadata |= {key: answer[key] for key in ("final_answer", "finish_type") if key in answer}
     before: tuple[Turn, ...] = ()
-    for number, path in enumerate(_paths(root)):
+    for number, path in enumerate(_paths(root, len(json.dumps([query, metadata])))):
         turns = _turns(path)
         if turns:
             # Paths are in depth-first order, so that of all earlier paths the last one shares the most turns.
@@ -52,15 +56,24 @@ def convert(record: Any, source: Source) -> Iterator[Trajectory]:
             )
 
 
-def _paths(root: Mapping[str, Any]) -> Iterator[list[Mapping[str, Any]]]:
-    """Yield the paths from the root to each leaf, without recursion: real trees are deep."""
-    stack: list[tuple[Mapping[str, Any], list[Mapping[str, Any]]]] = [(root, [root])]
+def _paths(root: Mapping[str, Any], common: int) -> Iterator[list[Mapping[str, Any]]]:
+    """Yield the paths from the root to each leaf, without recursion: real trees are deep.
+
+    Each path has copies of its steps and of so many bytes in `common`: all together are no larger than a record may be.
+    """
+    path: list[Mapping[str, Any]] = []
+    stack, total = [(root, 0, common)], 0
     while stack:
-        node, path = stack.pop()
+        node, depth, size = stack.pop()
+        path[depth:] = [node]
+        size += _STEP + len(json.dumps(rest_of(node, "children")))
         children = _children(node)
         if not children:
-            yield path
-        stack += [(child, [*path, child]) for child in reversed(children)]
+            total += size
+            if total > LARGEST:
+                raise RowError(f"a tree whose paths are larger than {LARGEST:,} bytes together", "out of bounds")
+            yield list(path)
+        stack += [(child, depth + 1, size) for child in reversed(children)]
 
 
 def _children(node: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -48,8 +48,7 @@ def _profiles(path: Path) -> dict[str, dict[str, str]]:
     with files.open_file(path) as file:
         try:
             # stop after the tasks, a small part of the file before the simulations
-            parsed = ijson.parse(file, use_float=True)
-            events = takewhile(lambda event: event[:2] != ("tasks", "end_array"), parsed)
+            events = takewhile(lambda event: event[:2] != ("tasks", "end_array"), files.events(file))
             for task in ijson.items(events, "tasks.item"):
                 scenario = task.get("user_scenario") if isinstance(task, dict) else None
                 if not isinstance(scenario, dict):

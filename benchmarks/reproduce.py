@@ -78,7 +78,7 @@ def questions() -> dict[str, dict[str, Question]]:
     )
 
 
-def run(name: str, asked: Question, work: Path, host: str, *, quick: bool) -> list[Path]:
+def run(name: str, asked: Question, work: Path, host: str, *, quick: bool, jobs: int = 1) -> list[Path]:
     """Run a question's pipeline to its end, or what is left of it, and return the folders of its runs."""
     seeds = asked.all_seeds()[: QUICK_SEEDS if quick else None]
     settings = {**asked.settings, **(asked.quick if quick else {})}
@@ -91,6 +91,7 @@ def run(name: str, asked: Question, work: Path, host: str, *, quick: bool) -> li
         # a folder for each settings, and one for the questions that share them
         out = work / f"{Path(asked.pipeline).stem}_{digest(json.dumps(chosen, sort_keys=True).encode())}"
         command = [sys.executable, "-m", "wm_plugin", "lab", "pipeline", asked.pipeline, "--out", str(out)]
+        command += ["--jobs", str(jobs)]
         sets = [word for key, value in chosen.items() for word in ("--set", f"{key}={value}")]
         # its steps call `wm` and `python`: those of this environment; tiny_worlds.py is beside this file
         first = {"PATH": str(Path(sys.executable).parent), "PYTHONPATH": str(HERE)}
@@ -281,6 +282,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--host", choices=("trl", "verl"), default="trl", help="the host of this environment")
     parser.add_argument("--quick", action="store_true", help="small settings and two seeds: a trial, and no evidence")
     parser.add_argument("--list", action="store_true", help="print the questions, and run nothing")
+    parser.add_argument("--jobs", type=int, default=1, help="steps of a pipeline at once")
     parser.add_argument("--work", type=Path, default=Path("runs/reproduce"), help="where runs stay, to go on with")
     options = parser.parse_args(arguments)
     paper = declared[options.paper]
@@ -297,7 +299,7 @@ def main(arguments: list[str] | None = None) -> int:
     out = (options.work / "quick" if options.quick else HERE / "results") / "reproduce.json"
     for name, asked in chosen.items():
         work = options.work / ("quick" if options.quick else "whole")
-        folders = run(name, asked, work, options.host, quick=options.quick)
+        folders = run(name, asked, work, options.host, quick=options.quick, jobs=options.jobs)
         rows = judge(asked, read(asked, folders))
         settings = {**asked.settings, **(asked.quick if options.quick else {})}
         key = f"{options.paper}: {name}" + (f" ({options.host})" if options.host != "trl" else "")

@@ -78,8 +78,12 @@ def test_a_file_that_is_no_cache_is_an_error_and_stays(tmp_path, content):
         ReplyCache(tmp_path)
     with sqlite3.connect(tmp_path / "other.db") as connection:
         connection.execute("CREATE TABLE mine (x)")
+    connection.close()
+    other = (tmp_path / "other.db").read_bytes()
     with pytest.raises(UserError, match="it is another database"):
         ReplyCache(tmp_path / "other.db")
+    assert (tmp_path / "other.db").read_bytes() == other
+    assert {file.name for file in tmp_path.iterdir()} == {"rows.jsonl", "other.db"}
 
 
 def test_a_cache_that_breaks_later_stops_nothing(path):

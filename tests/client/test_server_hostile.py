@@ -159,6 +159,25 @@ def test_escapes_that_hide_a_key(monkeypatch) -> None:
         assert client.post("/chat/completions", [{}], dict) == [{"a": "[key]"}]
 
 
+@pytest.mark.parametrize("status", [200, 500])
+@pytest.mark.parametrize(
+    "body",
+    [
+        KEY.replace("/", "\\/").encode(),
+        KEY.replace("/", "&#x2F;").encode(),
+        KEY.replace("/", "\\u002F").encode(),
+        KEY.encode("utf-16"),
+        KEY.encode().hex().encode(),
+    ],
+)
+def test_escapes_of_other_servers_in_a_failure(body, status, monkeypatch) -> None:
+    monkeypatch.setenv("JUDGE_KEY", KEY)
+    with answering(lambda *_: (status, {}, [b"no: ", body])) as url:
+        (reply,) = Server(url, "judge", api_key_env="JUDGE_KEY", **QUICK).complete([QUESTION])
+    assert isinstance(reply, Failure)
+    assert reply.message.endswith("[key]")
+
+
 def test_placeholders_are_no_keys_and_a_line_break_at_the_end_does_not_matter(monkeypatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "EMPTY")
     with answering(lambda *_: (200, {}, [good("An EMPTY room.")])) as url:

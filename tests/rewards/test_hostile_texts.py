@@ -5,14 +5,18 @@ import tracemalloc
 
 import pytest
 
+from support.openai_server import OpenAIServer, verdict
 from wm_plugin.errors import UserError
 from wm_plugin.rewards import (
     REWARDS,
     ExactReward,
     GuardedReward,
+    HybridReward,
     JsonMatchReward,
     RougeReward,
+    RubricReward,
     RuleReward,
+    RwmlReward,
     WordF1Reward,
     extract,
 )
@@ -161,3 +165,26 @@ def test_nan_in_a_column_is_none():
     with pytest.raises(UserError, match="a reference is of type int"):
         reward(["a"], ["b"], reference=[3])
     assert REWARDS.get("rubric")(server)([None], ["b"], content_type=[nan], domain=[nan]) == [0.0]
+
+
+def test_cells_that_python_cannot_write_or_compare_raise_nothing():
+    np = pytest.importorskip("numpy")
+    pytest.importorskip("aiohttp")
+    nested: object = "x"
+    for _ in range(3000):
+        nested = [nested]
+    messages = [[{"role": role, "content": cell}] for role in ("user", nested) for cell in (nested, 10**5000)]
+    cells = [nested, 10**5000, {("t",): 1}, np.array([1, 2]), *messages, "\ud800"]
+    with OpenAIServer(lambda body: verdict(4)) as server:
+        rubric = {"base_url": server.base_url, "model": "judge"}
+        rewards = [RubricReward(rubric), HybridReward({"server": rubric}), GuardedReward(RubricReward(rubric))]
+        for reward in rewards:
+            for column in ("action", "context"):
+                columns = {"verifier": [None] * len(cells), column: cells}
+                assert reward(["a"] * len(cells), ["b"] * len(cells), **columns) == [20.0] * len(cells)
+        assert rewards[2](["a"], ["b"], context=np.array(["c"])) == [20.0]
+        for column in ("domain", "content_type"):
+            with pytest.raises(UserError, match=f"{column} is array"):
+                rewards[0](["a"], ["b"], **{column: [np.array(["web", "os"])]})
+        with pytest.raises(UserError, match="observer of row 0 is array"):
+            RwmlReward("judge", base_url=server.base_url)(["a"], ["b"], observer=[np.array(["tool", "user"])])

@@ -5,6 +5,7 @@ import json
 import logging
 import os
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -163,6 +164,35 @@ def test_what_surrounds_a_key_stays(form):
     assert kept.startswith("before: ")
     assert kept.endswith(" ; after")
     assert secrets.redact(kept) == kept
+
+
+SPECIAL = {letter for letter in KEY if not letter.isalnum()}
+ESCAPES = {
+    "PHP": KEY.replace("/", "\\/"),
+    "PHP in a text": json.dumps(KEY.replace("/", "\\/")),
+    ".NET": "".join(f"\\u{ord(letter):04X}" if letter in SPECIAL else letter for letter in KEY),
+    "decimal HTML": "".join(f"&#{ord(letter)};" if letter in SPECIAL else letter for letter in KEY),
+    "hexadecimal HTML": "".join(f"&#x{ord(letter):X};" if letter in SPECIAL else letter for letter in KEY),
+    "URL twice": quote(quote(KEY, safe="")),
+    "UTF-16": KEY.encode("utf-16").decode(errors="replace"),
+    "hex": KEY.encode().hex(),
+}
+
+
+@pytest.mark.parametrize("form", ESCAPES)
+def test_escapes_hide_no_key(form):
+    secrets.hold(KEY)
+    kept = secrets.redact_escaped(f"before: {ESCAPES[form]} ; \ud800 after")
+    assert "[key]" in kept
+    assert kept.startswith("before: ")
+    assert kept.endswith(" after")
+    assert KEY[5:9] not in kept
+    assert secrets.redact_escaped("50% &lt; \\u0041") == "50% &lt; \\u0041"
+
+
+def test_a_key_with_backslashes_is_found_in_escapes():
+    secrets.hold(key := 'ab\\cd/"ef\\')
+    assert secrets.redact_escaped(json.dumps(json.dumps({"a": key})).replace("/", "\\/")).count("[key]") == 1
 
 
 def test_a_word_in_the_place_of_a_key_is_none(monkeypatch):

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import time
 from functools import partial
 
 import pytest
@@ -316,6 +317,18 @@ def test_the_texts_of_a_turn_from_its_tokens_alone():
         ("", ""),
         ("go(2)", "<x>"),
     ]
+
+
+def test_the_texts_of_many_turns_take_little_time():
+    count = 20_000
+    spans = [Span(2 * turn + 1, 2 * turn + 2, "tool", None, True) for turn in range(count)]
+    one_run = [Span(start, start + 1, "tool", None, start % 2 == 1) for start in range(2 * count)]
+    begun = time.process_time()
+    texts = texts_of(spans, range(2 * count), torch.tensor([1, 0] * count), repr)
+    assert texts == [(f"[{2 * turn}]", f"[{2 * turn + 1}]") for turn in range(count)]
+    texts = texts_of(one_run, range(2 * count), torch.zeros(2 * count), repr)
+    assert texts[:3] == [("[]", "[1]"), ("[]", "[1]"), ("[]", "[3]")]
+    assert time.process_time() - begun < 5  # half a minute without
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """deepdive: the four tools, questions that take several pages, and a web of the user's own."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from wm_plugin.errors import UserError
 from wm_plugin.hosting.world import tool_names
 from wm_plugin.worlds import deepdive
 from wm_plugin.worlds.deepdive import DeepdiveEnvironment, dataset_rows
-from wm_plugin.worlds.deepdive.web import is_right, questions, web_of
+from wm_plugin.worlds.deepdive.web import Web, is_right, questions, web_of
 from wm_plugin.worlds.kit.protocol import tool_schema
 
 PAGES = [
@@ -136,6 +137,16 @@ def test_a_pattern_that_takes_long_is_refused(tmp_path: Path) -> None:
     environment.reset(corpus=str(path), answer="x")
     seen = environment.scan_page("https://web.test/long", [r"(a?){999}" + "b"] * 5)
     assert seen.startswith("Invalid: ")
+
+
+def test_many_pages_of_one_title_and_a_line_of_tabs_take_little_time() -> None:
+    pages = [("Same", "", ""), ("Same", "", "https://web.test/same-2"), *[("Same", "", "")] * 20_000]
+    pages.append(("Tabs", "a" + "\t" * 300_000 + "b\n  c  d", ""))
+    start = time.process_time()
+    web = Web(pages)
+    assert time.process_time() - start < 5  # a minute without
+    assert list(web.pages)[:3] == [f"https://web.test/same{end}" for end in ("", "-2", "-3")]
+    assert web.by_title["Tabs"].lines == ["a b", "  c  d"]
 
 
 @pytest.mark.parametrize(("submission", "answer", "unit", "right"), CASES["deepdive_answers"])

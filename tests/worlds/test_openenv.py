@@ -164,6 +164,42 @@ def test_a_token_is_named_by_its_variable(monkeypatch):
     assert Server.read("https://host", "here").headers == {}
 
 
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://me:hunter22@host",
+        "http://me:hunt/er22@host",
+        "http://host?api_key=hunter22",
+        "http://host?token=hunter22",
+        "http://host/#hunter22",
+        "http://[hunter22@host",
+        "me:hunter22@host",
+    ],
+)
+def test_an_addresss_secrets_are_in_no_error(address):
+    for name in (f"openenv:{address}", f"http://{address}"):
+        with pytest.raises(UserError) as raised:
+            load(name)
+        assert "er22" not in str(raised.value)
+
+
+def test_a_token_that_the_server_sends_back_is_nowhere(monkeypatch):
+    token = "Ab3dEf/Gh+IjK9mN"
+    monkeypatch.setenv("MY_TOKEN", f"{token}\n")
+    assert Server.read("https://host?token=MY_TOKEN", "here").headers == {"Authorization": f"Bearer {token}"}
+    step = sessions._step_of({"observation": {"text": f"You sent {token}.", token: [token]}})
+    assert step.observation == {"text": "You sent [key].", "[key]": ["[key]"]}
+    escaped = token.replace("/", "\\/")
+    for code, kind in (("EXECUTION_ERROR", sessions.RefusedError), ("SESSION_ERROR", sessions.LostError)):
+
+        async def ask(code=code):
+            raise RuntimeError(f"Server error: {'x' * 290} {escaped} (code: {code})")
+
+        with pytest.raises(kind) as raised:
+            sessions.background.wait_for(sessions._answer(ask, 1.0))
+        assert token[:6] not in str(raised.value)
+
+
 def test_without_openenv_its_extra_is_named_when_a_world_is_used(monkeypatch):
     monkeypatch.setitem(sys.modules, "openenv.core", None)
     with pytest.raises(MissingExtraError, match="openenv"):

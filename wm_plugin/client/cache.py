@@ -89,19 +89,20 @@ class ReplyCache:
     def _connect(self) -> sqlite3.Connection:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         connection = sqlite3.connect(self.path, timeout=_TIMEOUT, check_same_thread=False)  # `_lock` guards it
-        connection.text_factory = _text
-        with suppress(sqlite3.OperationalError):  # another process is making the file, and does the same
-            connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = NORMAL")
-        with connection:
-            connection.execute("BEGIN IMMEDIATE")  # only one of several processes creates the table
-            kind = connection.execute("PRAGMA application_id").fetchone()[0]
-            tables = connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]
-            if tables and kind != _APPLICATION:
-                raise sqlite3.DatabaseError("it is another database")
-            if not tables:
-                connection.execute(f"PRAGMA application_id = {_APPLICATION}")
-                connection.execute("CREATE TABLE replies (key TEXT PRIMARY KEY, reply TEXT) WITHOUT ROWID")
+        try:
+            connection.text_factory = _text
+            _check(connection)  # first: nothing of another database is changed
+            with suppress(sqlite3.OperationalError):  # another process is making the file, and does the same
+                connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = NORMAL")
+            with connection:
+                connection.execute("BEGIN IMMEDIATE")  # only one of several processes creates the table
+                if not _check(connection):
+                    connection.execute(f"PRAGMA application_id = {_APPLICATION}")
+                    connection.execute("CREATE TABLE replies (key TEXT PRIMARY KEY, reply TEXT) WITHOUT ROWID")
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
     @contextmanager
@@ -114,6 +115,16 @@ class ReplyCache:
                 self._broken = True
                 text = f"{self.path}: the cache of replies is left out from now on ({error})"
                 warnings.warn(text, stacklevel=4)
+
+
+def _check(connection: sqlite3.Connection) -> int:
+    """Return the number of tables; raise a DatabaseError if they are another program's."""
+    # In this order: another process may be making the file, which has its id and its table at once.
+    tables: int = connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]
+    kind = connection.execute("PRAGMA application_id").fetchone()[0]
+    if kind != _APPLICATION and (tables or kind):
+        raise sqlite3.DatabaseError("it is another database")
+    return tables
 
 
 def _text(raw: bytes) -> str | None:

@@ -342,7 +342,7 @@ class Server:
             return Failure("too large", f"an answer of over {most:,} bytes"), False, 0.0
         try:
             if encoding.strip().lower() not in ("", "identity"):
-                raise ValueError(f"encoded as {encoding[:20]!r}")
+                raise ValueError(f"encoded as {_line(encoding)[:20]!r}")
             value = untrusted.loads(body.removeprefix(codecs.BOM_UTF8), largest=most)
             if secrets.may_hold(body):
                 value = secrets.redact_json(value)
@@ -468,4 +468,5 @@ def _line(text: str | bytes) -> str:
     """Return the beginning of a text on one line. Keys are removed before it is cut."""
     if isinstance(text, bytes):
         text = text.decode(errors="replace")
-    return secrets.redact(" ".join(text.split(maxsplit=_MAX_WORDS))[:_MAX_EXCERPT])[:200]
+    kept = secrets.redact_escaped(" ".join(text.split(maxsplit=_MAX_WORDS))[:_MAX_EXCERPT])
+    return " ".join(kept.split())[:200]

@@ -8,6 +8,7 @@ import json
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from wm_plugin.errors import shown
@@ -24,9 +25,14 @@ def as_text(value: Any) -> str:
         return value or ""
     if _are_messages(value):
         return "\n\n".join(map(_message, value))
+    return written(value, partial(json.dumps, ensure_ascii=False, default=str))
+
+
+def written(value: Any, write: Callable[[Any], str]) -> str:
+    """Write a dataset's value, or what `shown` makes of one that has too many levels or digits, or keys that are no text."""
     try:
-        return json.dumps(value, ensure_ascii=False, default=str)
-    except ValueError:  # an integer of more digits than Python writes
+        return write(value)
+    except (ValueError, TypeError, RecursionError):
         return shown(value)
 
 
@@ -68,7 +74,7 @@ def _needed(turns: Sequence[str], most: int, count: Count) -> int:
 def _parts(value: Any) -> tuple[str, list[str]]:
     """Split a context into the world's description and the turns."""
     if _are_messages(value):
-        roles = [message["role"] for message in value]
+        roles = [_role(message) for message in value]
         heads = next((place for place, role in enumerate(roles) if role not in ("system", "developer")), len(roles))
         return "\n\n".join(map(_message, value[:heads])), [_message(message) for message in value[heads:]]
     groups: list[list[str]] = [[]]
@@ -91,8 +97,14 @@ def _are_messages(value: Any) -> bool:
 
 def _message(message: Mapping[str, Any]) -> str:
     content = message.get("content")
-    text = content if isinstance(content, str) else "" if content is None else json.dumps(content, default=str)
-    return f"{message['role']}: {text}"
+    if content is not None and not isinstance(content, str):
+        content = written(content, partial(json.dumps, default=str))
+    return f"{_role(message)}: {content or ''}"
+
+
+def _role(message: Mapping[str, Any]) -> str:
+    role = message["role"]
+    return role if isinstance(role, str) else shown(role)
 
 
 def _middle_cut(text: str, limit: int, count: Count) -> tuple[str, int]:

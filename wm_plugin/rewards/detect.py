@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from wm_plugin.errors import UserError
+from wm_plugin.rewards.background import written
 from wm_plugin.rewards.base import TaggedReward, mean
 from wm_plugin.rewards.delimit import neutral
 from wm_plugin.rewards.make import Reward, make
@@ -138,7 +139,9 @@ class GuardedReward(TaggedReward):
         self, texts: Sequence[str | None], targets: Sequence[str], scores: Sequence[float], columns: Mapping[str, Any]
     ) -> list[float]:
         scores = list(scores)
-        contexts = columns.get("context") or [""] * len(targets)
+        contexts = columns.get("context")
+        if contexts is None or not len(contexts):  # a column may be an array, whose truth is none
+            contexts = [""] * len(targets)
         signs: dict[str, list[float]] = {"self_praise": [], "judge_talk": [], "echo": []}
         for row, (text, target) in enumerate(zip(texts, targets, strict=True)):
             if text is None:
@@ -159,7 +162,8 @@ def prompt_text(value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, Iterable) and not isinstance(value, Mapping):
-        return "\n".join(str(item.get("content") or "") for item in value if isinstance(item, Mapping))
+        contents = [item.get("content") for item in value if isinstance(item, Mapping)]
+        return "\n".join("" if content is None else written(content, str) for content in contents)
     return ""
 
 

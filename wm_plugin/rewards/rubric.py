@@ -74,7 +74,7 @@ class RubricReward(JudgedReward):
         return mean * 5 if self.scale == "paper" else (mean - 1) / 4
 
     def _without_judge(self, row: Row, notes: Notes) -> float | None:
-        kind = row.columns.get("content_type") or "mixed"
+        kind = _given(row, "content_type", "mixed")
         if not isinstance(kind, str) or kind not in _CONTENT:
             name = shown(kind)
             raise UserError(f"content_type is {name}{nearest(name.strip(repr('')), _CONTENT)}")
@@ -86,10 +86,11 @@ class RubricReward(JudgedReward):
         return self.reward(5.0 if match else 1.0)
 
     def _system(self, row: Row) -> str:
-        domain = row.columns.get("domain") or self.domain
-        content = "" if domain in prompts.ABSOLUTE else _CONTENT[row.columns.get("content_type") or "mixed"]
+        domain = _given(row, "domain", self.domain)
+        guidance = self._guide(domain)
+        content = "" if domain in prompts.ABSOLUTE else _CONTENT[_given(row, "content_type", "mixed")]
         prompt = self.prompt.replace(_MATCHING, prompts.matching(domain))
-        return "\n\n".join(filter(None, (prompt, self._guide(domain), content)))
+        return "\n\n".join(filter(None, (prompt, guidance, content)))
 
     def _guide(self, domain: Any) -> str:
         if not isinstance(domain, str) or domain not in self.guidance:
@@ -111,6 +112,12 @@ class RubricReward(JudgedReward):
         for name, score in scores.items():
             notes[f"rubric/{name}"].append(score)
         return self.reward(sum(scores.values()) / len(scores))
+
+
+def _given(row: Row, column: str, default: str) -> Any:
+    """Return what a row has in a column; the default for nothing and an empty text."""
+    value = row.columns.get(column)
+    return default if value is None or (isinstance(value, str) and not value) else value
 
 
 def parse(reply: str, observed: str = "") -> dict[str, float] | None:

@@ -61,7 +61,7 @@ class RwmlReward(TaggedReward):
         texts = self.extracted(predictions, targets)
         check_column("observer", observer, targets)
         for row, who in enumerate(observer):
-            if who not in OBSERVERS:
+            if not isinstance(who, str) or who not in OBSERVERS:
                 raise UserError(f"observer of row {row} is {shown(who)}; write tool, user or environment")
         scores = [0.0] * len(targets)
         figures = {"no_prediction": 0.0}

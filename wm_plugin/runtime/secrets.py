@@ -1,7 +1,8 @@
 """Remember the keys that this process holds, and keep them out of messages, logs, caches and reports.
 
 A server may send back what it was sent, headers included: an error page that quotes the request, a proxy, a debugging reply.
-`redact` is the one function that takes keys out of a text: as they are, as in a URL, and as in base64.
+`redact` takes keys out of a text: as they are, as in a URL, as in base64 and as in hex. `redact_escaped` also finds those that a
+server's other escapes hide.
 """
 
 import base64
@@ -11,7 +12,9 @@ import os
 import re
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import quote, quote_plus
+from urllib.parse import quote, quote_plus, unquote
+
+from wm_plugin import untrusted
 
 SHORTEST = 6  # characters of a key; shorter ones are placeholders such as EMPTY, which occur in ordinary text
 # Longer placeholders, and words for whether there is a key: ordinary text would be full of marks.
@@ -20,6 +23,10 @@ MARK = "[key]"
 
 _forms: set[str] = set()
 _pattern: re.Pattern[str] | None = None
+
+# Servers write JSON in several ways: "\\/", "\\u002B", and with more backslashes inside another text.
+_ESCAPE = re.compile(r"\\+(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2}))?")
+_QUOTED = 3  # levels of escapes that are taken off a text
 
 # Words of variables whose values are secrets.
 _SECRET = {"KEY", "KEYS", "SECRETS", "PASSWD", "PASSPHRASE", "PAT", "JWT", "CREDENTIAL", "CREDENTIALS", "AUTH"}
@@ -54,8 +61,9 @@ def hold_environment() -> None:
 
 
 def _forms_of(key: str) -> Iterator[str]:
-    """Yield a key as it is, as in JSON, as in a URL, and as in base64 wherever it begins."""
-    yield from (key, json.dumps(key)[1:-1], quote(key, safe="", errors="replace"), quote(key, errors="replace"))
+    """Yield a key as it is, as in JSON, as in a URL, as in hex, and as in base64 wherever it begins."""
+    yield from (key, key.replace("\\", ""), key.encode(errors="replace").hex())  # without: `redact_escaped` drops them
+    yield from (json.dumps(key)[1:-1], quote(key, safe="", errors="replace"), quote(key, errors="replace"))
     yield quote_plus(key, errors="replace")
     for encoded in {key.encode(encoding, errors="replace") for encoding in ("utf-8", "latin-1")}:
         for before in range(3):
@@ -67,6 +75,26 @@ def _forms_of(key: str) -> Iterator[str]:
 def redact(text: str) -> str:
     """Return the text without keys, in the forms of `_forms_of` and in any case."""
     return text if _pattern is None else _pattern.sub(MARK, text)
+
+
+def redact_escaped(text: str) -> str:
+    """Do what `redact` does, also with keys in escapes of JSON, HTML and URLs, and in UTF-16.
+
+    A text that had such a key is returned without escapes.
+    """
+    plain = kept = redact(text)
+    for _ in range(_QUOTED):
+        inner = unquote(untrusted.unescape(_ESCAPE.sub(_unescaped, plain.replace("\0", ""))))
+        if inner == plain:
+            break
+        plain = redact(inner)
+        if plain != inner:
+            kept = untrusted.encodable(plain)
+    return kept
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    return chr(int(escape[1] or escape[2], 16)) if escape[1] or escape[2] else ""
 
 
 class _Redacting(logging.Filter):

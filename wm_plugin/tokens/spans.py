@@ -306,14 +306,18 @@ def texts_of(spans: Sequence[Span], ids: Sequence[int], sampled: Mask, decode: D
         decode: token ids -> text, without special tokens.
     """
     texts: dict[Span, tuple[str, str]] = {}
+    ordered = sorted(spans, key=lambda span: span.start)
+    starts = [span.start for span in ordered]
     before = 0
     for start, end in zero_runs(sampled):
         action = decode(list(ids[before:start]))
-        inside = [span for span in spans if start <= span.start < end]
+        inside = ordered[bisect_left(starts, start) : bisect_left(starts, end)]
         contents = [span for span in inside if span.content]
+        begins = [content.start for content in contents]
+        said = [decode(list(ids[content.start : content.end])) for content in contents]
         for span in inside:
-            content = next((content for content in contents if content.start >= span.start), [span, *contents][-1])
-            texts[span] = action, decode(list(ids[content.start : content.end]))
+            place = min(bisect_left(begins, span.start), len(said) - 1)
+            texts[span] = action, said[place] if said else decode(list(ids[span.start : span.end]))
         before = end
     return [texts.get(span, ("", "")) for span in spans]  # an empty span has neither
 

@@ -115,8 +115,10 @@ class _Environments(Registry):
         made_by = maker(name)
         if made_by is None:
             if name.startswith(("http://", "https://", "openenv")) and name not in self._paths:
+                from wm_plugin.worlds.openenv.sessions import public
+
                 raise UserError(
-                    f"environment: {name!r} is no world; write openenv:http://host:port for an OpenEnv server"
+                    f"environment: {public(name)!r} is no world; write openenv:http://host:port for an OpenEnv server"
                 )
             if name.isidentifier() and name not in self._paths and importlib.util.find_spec(name):
                 raise UserError(f"environment: {name!r} is a module; name its class, {name}:CLASS")

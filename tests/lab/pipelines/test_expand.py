@@ -115,6 +115,7 @@ X = "steps: {a: {run: x, makes: '{work}/a'}}"
 MISTAKES = {
     "": "is no pipeline; write `steps:`",
     "steps: [a]": "is no pipeline",
+    "[" * 3000: "cannot be read (maximum recursion depth",
     "steps:\n  a: {run: x, makes: '{work}/a'}\n  a: {run: y, makes: '{work}/b'}": "a key appears twice, 'a' in line 3; keep one",
     "steps: {a: {run: x}}": "steps['a'].makes is missing",
     "steps: {a: {makes: '{work}/a'}}": "steps['a'].run is missing",

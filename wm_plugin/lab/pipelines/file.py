@@ -71,10 +71,10 @@ def read(path: Path, sets: Sequence[str] = ()) -> Pipeline:
             if isinstance(step, dict) and "for" in step:  # which is no name in Python
                 step["loops"] = step.pop("for")
         found = Pipeline.read({**top, "path": path})
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UserError(f"{path}: cannot be read ({' '.join(str(error).split())})") from None
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:  # RecursionError: brackets in brackets
+        raise UserError(f"{path}: cannot be read ({' '.join(str(error).split())})") from None
     settings: dict[str, Value] = dict(found.settings)
     for one in sets:
         name, equals, text = one.partition("=")

@@ -58,11 +58,12 @@ class Web:
         self.worlds = worlds
         self.pages: dict[str, Page] = {}
         self.by_title: dict[str, Page] = {}
+        self._slugs: Counter[str] = Counter()
         for title, text, url in pages:
             url = url or self._address(title)
             if url in self.pages:
                 raise UserError(f"deepdive: two pages have the address {url}")
-            lines = [part for line in text.splitlines() for part in textwrap.wrap(line, MAX_LINE) or [""]]
+            lines = [part for line in text.splitlines() for part in _wrapped(line)]
             self.pages[url] = Page(url, title, lines)
             self.by_title.setdefault(title, self.pages[url])
         if not self.pages:
@@ -70,11 +71,12 @@ class Web:
 
     def _address(self, title: str) -> str:
         slug = "-".join(re.findall(r"\w+", title.casefold()))[:_SLUG] or "page"
-        number, url = 1, f"{ADDRESS}{slug}"
-        while url in self.pages:
-            number += 1
-            url = f"{ADDRESS}{slug}-{number}"
-        return url
+        while True:
+            self._slugs[slug] += 1
+            number = self._slugs[slug]
+            url = f"{ADDRESS}{slug}-{number}" if number > 1 else f"{ADDRESS}{slug}"
+            if url not in self.pages:
+                return url
 
     @cached_property
     def index(self) -> Index:
@@ -94,6 +96,11 @@ class Web:
             return len(words.intersection(tokens(line)))
 
         return [(page, max(page.lines, key=shared, default="")) for page in found]
+
+
+def _wrapped(line: str) -> list[str]:
+    """Return a line's parts. White space of a long one is collapsed first, as `textwrap` takes quadratic time for tabs."""
+    return textwrap.wrap(" ".join(line.split()) if len(line) > MAX_LINE else line, MAX_LINE) or [""]
 
 
 @lru_cache(_KEPT)

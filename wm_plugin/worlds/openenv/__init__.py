@@ -19,7 +19,7 @@ from wm_plugin.untrusted import checked, encodable, finite
 from wm_plugin.worlds.kit.counted import CountedEnvironment
 from wm_plugin.worlds.kit.rows import row_number, rows_of, world_seed
 from wm_plugin.worlds.openenv.package import serve
-from wm_plugin.worlds.openenv.sessions import LostError, RefusedError, Server, Session, Step, client_class
+from wm_plugin.worlds.openenv.sessions import LostError, RefusedError, Server, Session, Step, client_class, public
 from wm_plugin.worlds.openenv.tools import line, tool_of, tools_of
 
 logger = logging.getLogger(__name__)
@@ -110,23 +110,24 @@ def world_of(path: str) -> type:
         MissingExtraError: OpenEnv is not installed.
     """
     address = path.removeprefix("openenv:")
-    server = Server.read(address if "://" in address else serve(address, path), path)
+    where = public(path)
+    server = Server.read(address if any(sign in address for sign in ":@?") else serve(address, where), where)
     try:
         client_class()  # is OpenEnv there at all?
         schema = server.get("schema")
         action = schema.get("action") if isinstance(schema, Mapping) else None
         properties = action.get("properties") if isinstance(action, Mapping) else None
         if not isinstance(action, Mapping) or not isinstance(properties, Mapping):
-            raise UserError(f"{path}: its /schema has {shown(action)} as action; an OpenEnv server has a JSON schema")
+            raise UserError(f"{where}: its /schema has {shown(action)} as action; an OpenEnv server has a JSON schema")
         is_mcp = {"tool_name", "arguments"} <= properties.keys() or not properties.keys() - {"metadata", "type"}
         listed = server.tools() if is_mcp else None
     except LostError as error:
-        raise UserError(f"{path}: no OpenEnv server answers there ({error}); start it first") from None
+        raise UserError(f"{where}: no OpenEnv server answers there ({error}); start it first") from None
     run = OpenEnvEnvironment._call
     tools = (
-        tools_of(listed, run, path)
+        tools_of(listed, run, where)
         if is_mcp
-        else {"step": tool_of("step", action.get("description"), action, run, path)}
+        else {"step": tool_of("step", action.get("description"), action, run, where)}
     )
 
     class FromServer(OpenEnvEnvironment):
@@ -137,7 +138,9 @@ def world_of(path: str) -> type:
     FromServer.__doc__ = _description(server)
     for name, tool in tools.items():
         if hasattr(FromServer, name):
-            raise UserError(f"{path}: a tool is called {name!r}, as an attribute of worlds is; rename it on the server")
+            raise UserError(
+                f"{where}: a tool is called {name!r}, as an attribute of worlds is; rename it on the server"
+            )
         tool.__qualname__ = f"{path}.{name}"  # schemas are kept by it
         setattr(FromServer, name, tool)
     return FromServer

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import ipaddress
 import os
+import re
 import time
 import weakref
 from collections.abc import Callable, Mapping
@@ -15,8 +16,9 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
+from wm_plugin.client.server import VARIABLE, check_address
 from wm_plugin.errors import MissingExtraError, UserError, shown
-from wm_plugin.runtime import background
+from wm_plugin.runtime import background, secrets
 from wm_plugin.untrusted import deeper, loads, number
 from wm_plugin.worlds.openenv.tools import line
 
@@ -27,6 +29,7 @@ TIMEOUT = 60.0  # seconds for an answer, as in OpenEnv's client
 PATIENCE = 10.0  # seconds in which a server that is gone or full may take a session
 LARGEST = 16  # megabytes of an answer
 LARGEST_SCHEMA = 1 << 20  # bytes
+_LARGEST_ERROR = 1 << 16  # characters of what a server said
 _LEVELS = 64  # of an observation
 _LARGEST_REWARD = 1e15  # hosts square rewards in float32, and what overflows spoils the whole batch
 # Errors after which a session goes on: the action does not fit its schema, or the environment raised.
@@ -62,24 +65,40 @@ class Server:
     @classmethod
     def read(cls, address: str, where: str) -> "Server":
         """Read `http://host:port[/path][?timeout=seconds][&token=VARIABLE]`."""
-        parts = urlsplit(address)
+        where = public(where)
+        needs = f"{where}: write openenv:http://host:port, perhaps with ?timeout=seconds&token=VARIABLE"
+        try:
+            parts = urlsplit(address)
+        except ValueError:  # brackets that hold no IPv6 address
+            raise UserError(needs) from None
         options = dict(parse_qsl(parts.query))
         timeout, token = options.pop("timeout", str(TIMEOUT)), options.pop("token", "")
         if parts.scheme not in ("http", "https") or not parts.hostname or options or parts.fragment:
-            raise UserError(f"{where}: write openenv:http://host:port, perhaps with ?timeout=seconds&token=VARIABLE")
+            raise UserError(needs)
+        url = parts._replace(query="").geturl().rstrip("/")
+        check_address(url, where)
         try:
             seconds = float(timeout)
         except ValueError:
             seconds = 0.0
         if not 0 < seconds <= 86_400:
             raise UserError(f"{where}: timeout is {shown(timeout)}; write seconds above 0")
+        if token and not VARIABLE.fullmatch(token) and token not in os.environ:
+            raise UserError(
+                f"{where}: token does not name an environment variable that is set; write its name, not the token"
+            )
         if token and not os.environ.get(token):
             raise UserError(f"{where}: token names the environment variable {shown(token)}, which is not set")
-        return cls(parts._replace(query="").geturl().rstrip("/"), seconds, token)
+        return cls(url, seconds, token)
 
     @property
     def headers(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {os.environ.get(self.token, '')}"} if self.token else {}
+        if not self.token:
+            return {}
+        token = os.environ.get(self.token, "").strip()
+        secrets.hold(token)  # the server may send it back
+        secrets.guard_logs("httpx", "httpcore.http11", "httpcore.http2", "websockets.client")
+        return {"Authorization": f"Bearer {token}"}
 
     def client(self) -> "GenericEnvClient":
         """Make a client, whose results are `Step`s."""
@@ -117,7 +136,7 @@ class Server:
             return text
 
         try:
-            return loads(await asyncio.wait_for(read(), min(self.timeout, PATIENCE)))
+            return secrets.redact_json(loads(await asyncio.wait_for(read(), min(self.timeout, PATIENCE))))
         except LostError:
             raise
         except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
@@ -219,14 +238,15 @@ async def _answer(ask: Callable[[], Any], timeout: float) -> Step:
     except RuntimeError as error:  # the server's own, and RecursionError
         said = str(error)
         if said.startswith(_SAID) and said.endswith(_GOES_ON):
-            raise RefusedError(line(said.removeprefix(_SAID).rpartition(" (code")[0])) from None
+            raise RefusedError(_line(said.removeprefix(_SAID).rpartition(" (code")[0])) from None
         raise LostError(_told(error)) from None
     except Exception as error:  # the connection, or an answer that the client cannot read
         raise LostError(_told(error)) from None
 
 
 def _step_of(payload: Any) -> Step:
-    """Check the data of an answer."""
+    """Check the data of an answer, and take the token out of it."""
+    payload = secrets.redact_json(payload)
     if not isinstance(payload, Mapping) or "observation" not in payload:
         raise LostError(f"its answer is {shown(payload)}, which has no observation")
     observation, given, done = payload["observation"], payload.get("reward"), payload.get("done", False)
@@ -242,8 +262,20 @@ def _step_of(payload: Any) -> Step:
 
 def _told(error: BaseException) -> str:
     """Return an error in one line."""
-    text = line(str(error))[:300]
+    text = _line(str(error))[:300]
     return text if isinstance(error, LostError) or not text else f"{type(error).__name__}: {text}"
+
+
+def _line(text: str) -> str:
+    """Return a server's text on one line, cut, without the token."""
+    return line(secrets.redact_escaped(text[:_LARGEST_ERROR]))
+
+
+def public(address: str) -> str:
+    """Return an address as messages show it: without user, password and query."""
+    plain = re.split("[?#]", address, maxsplit=1)[0]
+    start = re.match(r"(openenv:)?([a-z]+://)?", plain)
+    return f"{start[0]}{plain[start.end() :].rpartition('@')[2]}" if start else plain
 
 
 async def _leave(client: "GenericEnvClient") -> None:

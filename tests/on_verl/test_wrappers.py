@@ -159,7 +159,7 @@ def test_sim_rl_is_real_rl_step_for_step(tmp_path):
 @pytest.mark.nightly
 @pytest.mark.timeout(1800)
 def test_the_table_comes_from_one_command(tmp_path):
-    settings = {"host": "verl", "seeds": "0", "steps": "1", "episodes": "48", "wm_steps": "2", "boards": "16"}
+    settings = {"host": "verl", "seeds": "0", "steps": "1", "episodes": "400", "wm_steps": "60", "boards": "16"}
     words = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
     assert main(["lab", "pipeline", "sim_rl_tiny", *words, "--out", str(tmp_path)]) == 0
     rows = json.loads((tmp_path / "report.json").read_text())["compared"]["rows"]

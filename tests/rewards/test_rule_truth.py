@@ -32,7 +32,9 @@ def test_each_row_has_its_own_rule_and_its_columns():
     wrong = {"state": {"path": "$.id", "then": "appears"}}
     own = {"verifier": ["", NUMBER, wrong], "history": [[], [], ['{"id": "a1"}']]}
     assert check_rules(RuleReward(), rows("free", "3", "a1", **own)) is None
-    assert "none of the first 1 rows of the training data has a verifier" in check_rules(RuleReward(), rows("free", None))
+    assert "none of the first 1 rows of the training data has a verifier" in check_rules(
+        RuleReward(), rows("free", None)
+    )
     assert check_rules(RuleReward(), []) is None
     assert "1 of 2" in check_rules(RuleReward(), rows("free", "3", "b2", **own))
     with pytest.raises(UserError, match=r"the verifier of row 1: there is no rule 'regx'"):

@@ -210,7 +210,8 @@ class PolicyFlags(Sampling):
     """The agent that plays, and how."""
 
     policy: str = option(
-        "random, expert (in a real environment), a folder with a model, or the URL of an OpenAI-compatible server.", default=...
+        "random, expert (in a real environment), a folder with a model, or the URL of an OpenAI-compatible server.",
+        default=...,
     )
     model: str | None = default(Named, "server_model", None)
     column: tuple[str, ...] = option(

@@ -43,7 +43,9 @@ def simulated_world(world: "World", path: str) -> "SimulatedWorld":
 
     config = read_block(path, "--simulation", "simulation", SimulationConfig)
     if config.worlds is not None and world.name not in config.worlds:
-        raise UserError(f"--simulation: its worlds are {', '.join(config.worlds)}; add {world.name}, or leave worlds out")
+        raise UserError(
+            f"--simulation: its worlds are {', '.join(config.worlds)}; add {world.name}, or leave worlds out"
+        )
     return SimulatedWorld(world.spec, config=config)
 
 

@@ -140,7 +140,7 @@ class GuardedReward(TaggedReward):
     ) -> list[float]:
         scores = list(scores)
         contexts = columns.get("context")
-        if contexts is None or not len(contexts):  # a column may be an array, whose truth is none
+        if contexts is None or not len(contexts):  # an array has no truth value
             contexts = [""] * len(targets)
         signs: dict[str, list[float]] = {"self_praise": [], "judge_talk": [], "echo": []}
         for row, (text, target) in enumerate(zip(texts, targets, strict=True)):

@@ -5,11 +5,11 @@ import shutil
 import sys
 import textwrap
 import time
-from pathlib import Path
 
 import pytest
 
 import wm_plugin.runtime.sandbox
+from support.processes import wait_for_the_end_of
 from wm_plugin.errors import UserError
 from wm_plugin.rewards import rule_code as sandbox
 from wm_plugin.rewards.rule_code import Sandbox
@@ -152,17 +152,7 @@ def test_the_timeout_kills_everything(body, monkeypatch, tmp_path):
     start = time.monotonic()
     assert run(body, timeout=1.0) == (None, "no verdict within 1 s")
     assert time.monotonic() - start < 10
-    deadline = time.monotonic() + 10  # the kernel takes a moment
-    while left := [path for path in Path("/proc").glob("[0-9]*/cmdline") if str(tmp_path) in _text(path)]:
-        assert time.monotonic() < deadline, left
-        time.sleep(0.05)
-
-
-def _text(path):
-    try:
-        return path.read_text(errors="replace")
-    except OSError:  # it ended
-        return ""
+    wait_for_the_end_of(str(tmp_path))
 
 
 @needs_it

@@ -95,3 +95,21 @@ def members(group: int) -> list[str]:
         with suppress(OSError):
             rows.append(path.read_text().rpartition(")")[2].split())
     return [row[1] for row in rows if row[2] == str(group) and row[0] != "Z"]
+
+
+def mentioning(mark: str) -> list[str]:
+    """The processes whose command line has `mark`."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it ended
+            if mark.encode() in path.read_bytes():
+                found.append(path.parent.name)
+    return found
+
+
+def wait_for_the_end_of(mark: str, seconds: float = 10) -> None:
+    """Fail if a process whose command line has `mark` is still there: the kernel takes a moment to end a killed one."""
+    deadline = time.monotonic() + seconds
+    while left := mentioning(mark):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.05)

@@ -47,8 +47,8 @@ OF_ROLLOUTS = ("guard", "zero_variance_groups", "max_refills", "tempered")  # wh
 WHERE = {
     "objective": "`EchoConfig(...)` in Python, `echo_<field>` in TRL's config and YAML, `wm.<field>` on verl.",
     "guard": "The field `guard` of the objective.",
-    "run": "`<field>` in a file for `wm train` and `wm.<field>` on verl. `max_turns`, `max_turn_tokens`, `validation_nll` and "
-    "`max_lost` are verl's alone.",
+    "run": "`<field>` in a file for `wm train` and `wm.<field>` on verl. `max_turns`, `max_turn_tokens` and "
+    "`validation_nll` are verl's alone.",
     "server": "Wherever a server is named: judges, world models, agents.",
     "simulation": "The block `simulation` of a run, and the file of `--simulation` ([its page](agentworld.md)).",
     "control": "The block `control` of a run.",

@@ -190,6 +190,7 @@ def test_a_single_field_is_read_as_in_a_run():
             "objective",
             "protocol",
             "look_ahead",
+            "max_lost",
         )
     with pytest.raises(UserError, match=r"environment is not JSON \("):
         read_field("environment", "{grid")

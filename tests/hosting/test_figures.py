@@ -1,13 +1,14 @@
 """The figures of a step, against numbers by hand."""
 
 import math
+from contextlib import nullcontext
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from wm_plugin.hosting.episode import EpisodePort
-from wm_plugin.hosting.figures import summary
+from wm_plugin.hosting.figures import check_lost, summary
 from wm_plugin.worlds.grid import GridEnvironment, dataset_rows
 
 
@@ -103,6 +104,15 @@ def test_successes_by_their_turns():
     names = {0: "1", 1: "1", 2: "2", 3: "3-4", 4: "3-4", 8: "5-8", 9: "9-16", 32: "17-32", 33: "33+", 100: "33+"}
     for turns, name in names.items():
         assert f"wm/env/success/turns_{name}" in summary([{"success": 1.0, "turns": float(turns)}])
+
+
+@pytest.mark.parametrize(("lost", "most", "stops"), [(2, 0.5, False), (3, 0.5, True), (1, 0.0, True), (4, 1.0, False)])
+def test_more_lost_episodes_than_the_share_stop_a_run(lost, most, stops):
+    episodes = [{"lost": 1.0}] * lost + [{"lost": 0.0}, {}, {"success": 1.0}, {"lost": 0.0}][: 4 - lost]
+    refusal = pytest.raises(RuntimeError, match=f"{lost} of 4 episodes lost their world .*allow more with max_lost$")
+    with refusal if stops else nullcontext():
+        check_lost(episodes, most)
+    check_lost([], most)
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=8), st.integers(0, 8))

@@ -1,5 +1,7 @@
 """Real OpenEnv servers in the real GRPO trainer: what the policy sees, what counts, and a server that leaves."""
 
+from contextlib import contextmanager
+
 import pytest
 import yaml
 
@@ -9,6 +11,7 @@ from support.episodes_on_trl import trainer_of
 from support.on_trl import NEEDS_ENVIRONMENTS, make_model, make_tokenizer
 from wm_plugin.hosting import config_file
 from wm_plugin.trl import train
+from wm_plugin.trl.config import WorldModelGRPOConfig
 from wm_plugin.worlds.worlds import load
 
 pytestmark = [pytest.mark.slow, NEEDS_ENVIRONMENTS]
@@ -45,13 +48,26 @@ def test_two_steps_in_a_server_count_the_tokens_of_what_each_tool_said():
         assert step["wm/env/lost"] == 0
 
 
-def test_a_server_that_leaves_loses_the_episode_and_its_text_does_not_count():
+@contextmanager
+def leaving(**fields):
+    """A trainer whose server leaves in every episode."""
     with servers.serving("support.openenv_broken:app") as url:
         name = f"openenv:{url}"
         row = {**load(name).rows(1)[0], "fault": "closes"}
         (episode,) = episodes(name, "trl", 1)
         said = Episode(row, episode.played)
-        trainer = trainer_of([row] * 4, [said], load(name).environment, per_device_train_batch_size=4)
+        yield trainer_of([row] * 4, [said], load(name).environment, per_device_train_batch_size=4, **fields)
+
+
+def test_a_server_that_leaves_stops_the_run_before_it_trains():
+    with leaving() as trainer:
+        with pytest.raises(RuntimeError, match="4 of 4 episodes lost their world .*or allow more with max_lost"):
+            trainer.train()
+        assert trainer.state.global_step == 0
+
+
+def test_a_server_that_leaves_loses_the_episode_and_its_text_does_not_count():
+    with leaving(cls=WorldModelGRPOConfig, max_lost=1.0) as trainer:
         trainer.train()
     steps = [step for step in trainer.state.log_history if "loss" in step]
     assert len(steps) == 2

@@ -488,10 +488,12 @@ def test_tokens_that_are_not_the_messages_are_refused(tmp_path, monkeypatch):
         ours(messages(), config(tmp_path, assistant_only_loss=True), EchoConfig(0.5))
 
 
-@pytest.mark.parametrize("name", ["turn_budget", "look_ahead"])
-def test_settings_of_episodes_are_refused(tmp_path, name):
+@pytest.mark.parametrize(
+    ("name", "value"), [("turn_budget", {"start": 3}), ("look_ahead", {"a": {}}), ("max_lost", 0.1)]
+)
+def test_settings_of_episodes_are_refused(tmp_path, name, value):
     with pytest.raises(UserError, match=f"{name} is of episodes"):
-        config(tmp_path, WorldModelSFTConfig, **{name: {"start": 3}})
+        config(tmp_path, WorldModelSFTConfig, **{name: value})
 
 
 def test_the_list_of_hooks_is_closed():

@@ -220,6 +220,7 @@ def test_turn_information_in_files_and_flags(tmp_path, line, flags, echo):
         ("echo_coeff: 0", ["--rewards", "{path"], "rewards is not JSON"),
         ("echo_coeff: 0", ["--turn_budget", "30"], "turn_budget is '30'; write fields, e.g. {start: 30, every: 100}"),
         ("echo_coeff: 0", ["--turn_budget", "{start"], "turn_budget is not JSON"),
+        ("echo_coeff: 0", ["--max_lost", "2"], "max_lost is 2.0; write a number >= 0 and <= 1"),
         ("turn_budget: {start: 3}\nmax_tool_calling_iterations: 3", [], "leave one of them out"),
         ("episode_reward: {rescale: true}", [], "episode_reward is for episodes in an environment"),
         ("environment: grid\nepisode_reward: {rescal: 1}", [], "episode_reward has no field 'rescal'; did you mean"),

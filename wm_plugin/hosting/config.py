@@ -13,7 +13,7 @@ from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.objectives.base import Objective
 from wm_plugin.objectives.echo import EchoConfig
 from wm_plugin.objectives.run import Objectives
-from wm_plugin.options import Options, Parsed, option, parsed
+from wm_plugin.options import Number, Options, Parsed, option, parsed
 from wm_plugin.registry import import_object
 
 _WRAPPERS = "wm_plugin.worlds.wrappers"
@@ -110,6 +110,12 @@ class RunConfig(Options):
         default=None,
         write="a mapping, e.g. {held_out: {continuations: 16, depth: 6}}",
     )
+    max_lost: Number = option(
+        "The share of a step's episodes whose world may be lost, or on verl whose agent loop may fail, before the run stops.",
+        default=0.5,
+        ge=0,
+        le=1,
+    )
 
     world_model: Annotated[Any, BeforeValidator(_objectives)] = option(
         "Several objectives in one run, by names of their own, each with the fields of EchoConfig, or of the class that its "
@@ -130,7 +136,7 @@ class RunConfig(Options):
         if self.environment == {}:
             raise UserError("environment is {}; write a name (wm env list), package.module:Class, or {name: class}")
         if self.environment is None:
-            others = {"objective", "world_model", "environment"}
+            others = {"objective", "world_model", "environment", "max_lost"}
             for name in type(self).model_fields.keys() & RunConfig.model_fields.keys() - others:
                 if getattr(self, name) != type(self).model_fields[name].default:
                     raise UserError(f"{name} is for episodes in an environment, and environment is null; name one")

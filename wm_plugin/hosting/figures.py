@@ -4,7 +4,7 @@ Shares are ratios of sums over all episodes of the step, those of every rank and
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 PREFIX = "wm/env"
 CONTROL, CONTROLLED = "control/", "control/calls"  # counts of what control perturbed, and of all that it could have
@@ -54,6 +54,25 @@ def summary(episodes: Iterable[Mapping[str, float]], prefix: str = PREFIX) -> di
         if total := math.fsum(number for _, number in counts):
             means[share] = math.fsum(count for count, _ in counts) / total
     return {f"{prefix}/{name}": value for name, value in means.items()}
+
+
+def check_lost(episodes: Sequence[Mapping[str, float]], most: float, option: str = "max_lost") -> None:
+    """Stop a run that would train on episodes that say nothing of the policy.
+
+    Args:
+        episodes: the figures of all of a step's episodes.
+        most: the share of them that may have lost their world.
+        option: where the user writes it.
+
+    Raises:
+        RuntimeError: more of them did.
+    """
+    lost = sum(bool(episode.get("lost")) for episode in episodes)
+    if lost > most * len(episodes):
+        raise RuntimeError(
+            f"wm: {lost} of {len(episodes)} episodes lost their world (the log says why); fix it, or the world model's "
+            f"server, or allow more with {option}"
+        )
 
 
 def _bin(turns: float) -> str:

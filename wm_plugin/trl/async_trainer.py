@@ -25,7 +25,7 @@ from wm_plugin.trl.async_rollout import FactsMixin, Metrics, WorldModelRolloutLo
 from wm_plugin.trl.callbacks import EndCallback
 from wm_plugin.trl.doctor import check_tokenizer
 from wm_plugin.trl.rewards import check_truth
-from wm_plugin.trl.settings import ObjectiveSettings
+from wm_plugin.trl.settings import MAX_LOST, ObjectiveSettings
 from wm_plugin.trl.term import TermMixin, no_coefficient_warning, resolve
 
 logger = logging.getLogger(__name__)
@@ -45,6 +45,10 @@ class WorldModelAsyncGRPOConfig(ObjectiveSettings, AsyncGRPOConfig):
             raise UserError(
                 "look_ahead plays evaluations, and AsyncGRPOTrainer has none; use WorldModelGRPOTrainer, or measure its "
                 "checkpoints with wm eval lookahead"
+            )
+        if self.max_lost != MAX_LOST:
+            raise UserError(
+                "max_lost counts a step's episodes, and AsyncGRPOTrainer tells of them one by one; leave it out"
             )
         self.objectives()  # says what is wrong before the host's own checks, which may load a device
         super().__post_init__()

@@ -6,7 +6,7 @@ from trl import GRPOConfig
 
 from wm_plugin.errors import UserError
 from wm_plugin.hosting.annealing import TurnBudget
-from wm_plugin.hosting.config import read_field
+from wm_plugin.hosting.config import RunConfig, read_field
 from wm_plugin.trl.settings import ObjectiveSettings
 
 
@@ -17,6 +17,7 @@ class WorldModelGRPOConfig(ObjectiveSettings, GRPOConfig):
     def __post_init__(self) -> None:
         self.make_turn_budget()
         read_field("look_ahead", self.look_ahead)
+        RunConfig.read({"max_lost": self.max_lost})
         self.objectives()  # says what is wrong before the host's own checks, which may load a device
         super().__post_init__()
 

@@ -36,7 +36,9 @@ def _host_field(name: str, declared: FieldInfo, prefix: str = "") -> tuple[str, 
 
 
 EchoFields = make_dataclass("EchoFields", [_host_field(*one, PREFIX) for one in EchoConfig.model_fields.items()])
-TRAINER_FIELDS = ("turn_budget", "look_ahead", "world_model")  # of `RunConfig`, which the trainer itself reads
+# of `RunConfig`, which the trainer itself reads
+TRAINER_FIELDS = ("turn_budget", "look_ahead", "world_model", "max_lost")
+MAX_LOST: float = RunConfig.model_fields["max_lost"].default
 TrainerFields = make_dataclass(
     "TrainerFields", [_host_field(name, RunConfig.model_fields[name]) for name in TRAINER_FIELDS]
 )

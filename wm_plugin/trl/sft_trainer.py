@@ -33,7 +33,7 @@ from wm_plugin.objectives.run import TRAJECTORIES, WEIGHTS, Objectives, RunObjec
 from wm_plugin.tokens.spans import SPAN_FIELD, Span, read_spans
 from wm_plugin.trl import optimizers, sft_support, sharding, support
 from wm_plugin.trl.callbacks import EndCallback
-from wm_plugin.trl.settings import ObjectiveSettings
+from wm_plugin.trl.settings import ObjectiveSettings, TrainerFields
 from wm_plugin.trl.term import EvaluatedMixin, no_coefficient_warning, resolve
 from wm_plugin.untrusted import loads
 
@@ -48,8 +48,8 @@ class WorldModelSFTConfig(ObjectiveSettings, SFTConfig):
     """`SFTConfig` and the fields of `EchoConfig`, each with the prefix `echo_`."""
 
     def __post_init__(self) -> None:
-        for name in ("turn_budget", "look_ahead"):
-            if getattr(self, name) is not None:
+        for name in ("turn_budget", "look_ahead", "max_lost"):
+            if getattr(self, name) != getattr(TrainerFields, name):
                 raise UserError(f"{name} is of episodes, which fine-tuning does not play; leave it out")
         self.objectives()  # says what is wrong before the host's own checks, which may load a device
         super().__post_init__()

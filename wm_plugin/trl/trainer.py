@@ -29,7 +29,7 @@ from wm_plugin.errors import UserError
 from wm_plugin.hosting.annealing import TurnBudget
 from wm_plugin.hosting.config import read_field
 from wm_plugin.hosting.episode import EpisodePort, end_together
-from wm_plugin.hosting.figures import summary
+from wm_plugin.hosting.figures import check_lost, summary
 from wm_plugin.hosting.tags import REMINDER, TOOL, begins_to_think
 from wm_plugin.hosting.world import resets
 from wm_plugin.objectives.base import Objective
@@ -47,6 +47,7 @@ from wm_plugin.trl.config import WorldModelGRPOConfig
 from wm_plugin.trl.refill import Prompts, groups_to_sample, join, move, split
 from wm_plugin.trl.rewards import check_truth
 from wm_plugin.trl.rollout import Rollouts, Turns, called, parsing_within_bounds, unanswered
+from wm_plugin.trl.settings import MAX_LOST
 from wm_plugin.trl.term import EvaluatedMixin, no_coefficient_warning, resolve
 
 logger = logging.getLogger(__name__)
@@ -526,6 +527,8 @@ class WorldModelMixin(EvaluatedMixin, _Host):
         from accelerate.utils import gather_object
 
         episodes = gather_object(self._wm_episodes)
+        if self.model.training:
+            check_lost(episodes, getattr(self.args, "max_lost", MAX_LOST))
         figures = summary(episodes)
         if self._wm_budget is not None and self.model.training:
             figures |= self._wm_budget.take(episodes)

@@ -10,7 +10,7 @@ from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.hosting.config import WRAPPERS, RunConfig
 from wm_plugin.objectives.echo import PRESET_FIELDS
 from wm_plugin.objectives.run import objective_class
-from wm_plugin.options import Number, Whole, option
+from wm_plugin.options import Whole, option
 from wm_plugin.verl.names import SEARCH_PATH
 
 COEFF = 0.05  # if the group +wm=echo names neither a coefficient nor a preset
@@ -31,12 +31,6 @@ class WorldModelConfig(RunConfig):
         "Measure the environment tokens of validation rollouts too, by a pass of the actor in each validation. wm.guard turns "
         "it on.",
         default=False,
-    )
-    max_lost: Number = option(
-        "The share of a step's trajectories that may fail in the agent loop, or whose world may be lost, before the run stops.",
-        default=0.5,
-        ge=0,
-        le=1,
     )
 
     @model_validator(mode="after")

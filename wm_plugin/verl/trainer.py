@@ -34,7 +34,7 @@ from verl.workers.utils.padding import response_from_nested
 
 from wm_plugin.errors import UserError, nearest
 from wm_plugin.hosting.annealing import Strength
-from wm_plugin.hosting.figures import summary
+from wm_plugin.hosting.figures import check_lost, summary
 from wm_plugin.hosting.tags import REMINDER
 from wm_plugin.hosting.world import check_columns, layers_of
 from wm_plugin.objectives.empty_batches import Tally
@@ -366,12 +366,7 @@ class WorldModelTrainerMixin(_Host):
                 f"wm: episodes of a step were not simulated, though wm.simulation is set: the column {TRAINING} did not "
                 "reach the agent loop; report it with your verl version"
             )
-        lost = sum(bool(episode.get("lost")) for episode in episodes)
-        if lost > self._wm.max_lost * len(episodes):
-            raise RuntimeError(
-                f"wm: {lost} of {len(episodes)} episodes lost their world (the log says why); fix it, or the world model's "
-                "server, or allow more with wm.max_lost"
-            )
+        check_lost(episodes, self._wm.max_lost, "wm.max_lost")
 
     def _record_unfilled(self, rows: Sequence["Row"], metrics: dict) -> None:
         """Log how many groups of the batch have no advantage, and warn if there are any."""

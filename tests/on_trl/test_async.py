@@ -540,7 +540,7 @@ def test_refused_at_construction(made, tmp_path):
     assert "\n" not in str(error.value)
     with pytest.raises(UserError, match="turn_budget changes while the policy trains"):
         config(cls=WorldModelAsyncGRPOConfig, turn_budget={"start": 3, "every": 1})
-    with pytest.raises(UserError, match="max_lost counts a step's episodes"):
+    with pytest.raises(UserError, match="max_lost counts the episodes of a step"):
         config(cls=WorldModelAsyncGRPOConfig, max_lost=0.1)
     with pytest.raises(UserError, match="echo_coeff is -1"):
         config(cls=WorldModelAsyncGRPOConfig, echo_coeff=-1)

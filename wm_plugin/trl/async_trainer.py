@@ -47,9 +47,7 @@ class WorldModelAsyncGRPOConfig(ObjectiveSettings, AsyncGRPOConfig):
                 "checkpoints with wm eval lookahead"
             )
         if self.max_lost != MAX_LOST:
-            raise UserError(
-                "max_lost counts a step's episodes, and AsyncGRPOTrainer tells of them one by one; leave it out"
-            )
+            raise UserError("max_lost counts the episodes of a step, and AsyncGRPOTrainer does not; leave it out")
         self.objectives()  # says what is wrong before the host's own checks, which may load a device
         super().__post_init__()
 

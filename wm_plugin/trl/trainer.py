@@ -43,7 +43,6 @@ from wm_plugin.tokens.message import as_text
 from wm_plugin.tokens.spans import SPAN_FIELD, ContentLocator, Ending, Origin, SpanError, ToolBlock
 from wm_plugin.trl import _compat, optimizers, sharding, support, tags
 from wm_plugin.trl.callbacks import KEY, STRENGTH_KEY, EndCallback, StateCallback
-from wm_plugin.trl.config import WorldModelGRPOConfig
 from wm_plugin.trl.refill import Prompts, groups_to_sample, join, move, split
 from wm_plugin.trl.rewards import check_truth
 from wm_plugin.trl.rollout import Rollouts, Turns, called, parsing_within_bounds, unanswered
@@ -100,11 +99,7 @@ class WorldModelMixin(EvaluatedMixin, _Host):
         objectives = resolve(world_model, self.args)
         problem = support.hooks_problem()
         self._wm_hooked = problem is None  # else every override leaves the host alone
-        self._wm_ahead = (
-            (read_field("look_ahead", self.args.look_ahead) or {})
-            if isinstance(self.args, WorldModelGRPOConfig)
-            else {}
-        )
+        self._wm_ahead = read_field("look_ahead", getattr(self.args, "look_ahead", None)) or {}
         scored = support.predictions_of(_compat.all_environments(self))
         if problem:
             if turn_budget is not None or self._wm_ahead or objectives.active or scored:
@@ -527,14 +522,12 @@ class WorldModelMixin(EvaluatedMixin, _Host):
         from accelerate.utils import gather_object
 
         episodes = gather_object(self._wm_episodes)
+        figures, mode, prefix = summary(episodes), "eval", self._wm_eval_set
         if self.model.training:
+            mode, prefix = "train", ""
             check_lost(episodes, getattr(self.args, "max_lost", MAX_LOST))
-        figures = summary(episodes)
-        if self._wm_budget is not None and self.model.training:
-            figures |= self._wm_budget.take(episodes)
-        if self._wm_strength is not None and self.model.training:
-            figures |= self._wm_strength.take(episodes)
-        mode, prefix = ("train", "") if self.model.training else ("eval", self._wm_eval_set)
+            for follower in (self._wm_budget, self._wm_strength):
+                figures |= follower.take(episodes) if follower is not None else {}
         for name, value in figures.items():
             self._metrics[mode][prefix + name].append(value)
 

@@ -132,7 +132,8 @@ def test_the_world_model_reads_what_the_host_answered(play):
 def test_a_world_model_that_is_gone_costs_the_episode(play):
     with OpenAIServer() as server:
         pass
-    for episode in play({**GRID, "simulation": settings(server, patience=0.3)}, [[*moves("D"), END]] * 2, BOARD):
+    run = {**GRID, "simulation": settings(server, patience=0.3), "max_lost": 1.0}
+    for episode in play(run, [[*moves("D"), END]] * 2, BOARD):
         assert (episode.figures["lost"], episode.reward) == (1, 0)
         assert episode.read[0].startswith("The world was lost")
 

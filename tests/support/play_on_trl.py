@@ -10,7 +10,7 @@ from support.played import Played
 from wm_plugin.hosting.config import RunConfig
 from wm_plugin.hosting.predictions import acting
 from wm_plugin.hosting.tags import actions_of
-from wm_plugin.trl import WorldModelGRPOTrainer
+from wm_plugin.trl import WorldModelGRPOConfig, WorldModelGRPOTrainer
 
 
 class Speaker(WorldModelGRPOTrainer):
@@ -70,4 +70,6 @@ def play(
     run: Mapping[str, Any], script: Sequence[Sequence[str]], columns: Mapping[str, Any], *, training: bool = True
 ) -> list[Played]:
     """Play episodes together in one batch: each says its turns of the script."""
-    return spoken(script, RunConfig.read(run).factory, columns, training=training).played
+    config = RunConfig.read(run)
+    args = {"cls": WorldModelGRPOConfig, "max_lost": config.max_lost}
+    return spoken(script, config.factory, columns, training=training, args=args).played

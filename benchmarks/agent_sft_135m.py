@@ -13,7 +13,8 @@ error about .08); `perplexity` of 4,096 tokens of Python's documentation.
 
 Rule, over n = 3 seeds, of paired differences with a t interval of 95%: as in agent_sft.py. RL follows from the models of the
 first seeds, as many as time allows, without the term from both and with it (coefficient 1) from `term`. So few steps and seeds
-make no claim about success: its figures are listed as they are.
+make no claim about success: its figures are listed as they are. (Added on 2026-11-29: these two sentences are about RL. After
+SFT success is judged by the rule.)
 
     python -m wm_plugin.lab.tiny pretrained --out runs/smollm2_135m
     python benchmarks/agent_sft_135m.py --model runs/smollm2_135m --seeds 1 2 3     # half an hour of one core a seed

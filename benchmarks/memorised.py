@@ -13,7 +13,7 @@ Rule, over n = 5 seeds: the rise of each world, and the difference between the w
 one that contains 0 is null. Their conclusion would make the difference higher than 0.
 Seeds from 20 on: the learning rate and the epochs were chosen on seed 0.
 
-    python benchmarks/memorised.py                               # half an hour of one core: adds each seed to results/memorised.*
+    python benchmarks/memorised.py                               # 16 CPU minutes: adds each seed to results/memorised.*
     python benchmarks/memorised.py --seeds 0 --out try.json
 """
 

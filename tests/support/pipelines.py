@@ -8,7 +8,7 @@ PARTS = {
     "rwml_rl_tiny": ["table=1", "table=4"],
     "lwm_warm_up": ["", "reward=rubric"],
     "lwm_warm_up_tiny": ["", "reward=rubric"],
-    "rwml_tiny": ["", "world=textworld reward=embeddings embedding_model=m algorithm=gspo"],
+    "rwml_tiny": ["", "world=textworld reward=embeddings embedding_model=m algorithm=gspo arms=start,wm_sft,rwml"],
     "sql_135m": ["", "size=quick"],
     "echo_alpha_tiny": ["", "environment=--environment,tiny_worlds:MirrorEnvironment", "arms=rl,then_rl"],
     # pairs: a user's own

@@ -17,7 +17,7 @@ import html
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pydantic_core import from_json
@@ -122,13 +122,12 @@ def _measure(value: Any, levels: int) -> tuple[bool, bool]:
 
 def finite(value: Any) -> Any:
     """Return a JSON value with "NaN", "Infinity" and "-Infinity" in place of such numbers."""
+    return _with_each(value, lambda one: json.dumps(one) if isinstance(one, float) and not math.isfinite(one) else one)
 
-    def written(one: Any) -> Any:
-        if not isinstance(one, float) or math.isfinite(one):
-            return one
-        return "NaN" if math.isnan(one) else "Infinity" if one > 0 else "-Infinity"
 
-    return _with_each(value, written)
+def without_nan(value: Any) -> Any:
+    """Return a result with None in place of numbers that JSON does not have."""
+    return _with_each(value, lambda one: None if isinstance(one, float) and not math.isfinite(one) else one)
 
 
 def encodable(value: Any) -> Any:
@@ -139,9 +138,9 @@ def encodable(value: Any) -> Any:
 
 
 def _with_each(value: Any, change: Callable[[Any], Any]) -> Any:
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return {change(key): _with_each(item, change) for key, item in value.items()}
-    return [_with_each(item, change) for item in value] if isinstance(value, list) else change(value)
+    return [_with_each(item, change) for item in value] if isinstance(value, list | tuple) else change(value)
 
 
 def number(value: Any) -> float | None:

@@ -29,6 +29,7 @@ from wm_plugin.errors import UserError, nearest, shown
 from wm_plugin.options import Options, default, members, user_error
 from wm_plugin.registry import import_object
 from wm_plugin.runtime.command import exit_code, output
+from wm_plugin.untrusted import without_nan
 
 Parameter(name="*")(Options)  # a model's fields are flags of the verb itself
 # a verb, or a group with its verbs: `wm eval one-step` is the function `one_step` of wm_plugin.cli.eval.one_step
@@ -131,7 +132,7 @@ def _run(argv: list[str]) -> int:
     for result in returned if inspect.isgenerator(returned) else (returned,):
         with output():
             if as_json:
-                print(json.dumps(printing.finite(result), allow_nan=False))
+                print(json.dumps(without_nan(result), allow_nan=False))
             else:
                 show: Callable[[Any], None] = getattr(verb, "show", printing.show)
                 show(printing.readable(result))

@@ -1,6 +1,5 @@
 """How results are printed for people."""
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -80,12 +79,3 @@ def readable(value: Any) -> Any:
     if isinstance(value, dict):
         return {readable(key): readable(item) for key, item in value.items()}
     return [readable(item) for item in value] if isinstance(value, list) else value
-
-
-def finite(value: Any) -> Any:
-    """A result with null in place of numbers that JSON does not have."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: finite(item) for key, item in value.items()}
-    return [finite(item) for item in value] if isinstance(value, list | tuple) else value

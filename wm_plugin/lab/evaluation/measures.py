@@ -19,7 +19,7 @@ from wm_plugin.data.outputs import PREFIX, atomic, write_text
 from wm_plugin.data.predictions import same_settings
 from wm_plugin.errors import UserError
 from wm_plugin.lab.evaluation.intervals import Ratio, compare, interval
-from wm_plugin.untrusted import loads
+from wm_plugin.untrusted import loads, without_nan
 
 FORMAT, VERSION = "wm_plugin.evaluation", 1
 MANIFEST, RESULT, ROWS = "evaluation.json", "result.json", "rows.jsonl"
@@ -73,7 +73,7 @@ class Evaluation:
     def as_dict(self) -> dict[str, Any]:
         """Return JSON values; numbers that are not finite become None."""
         own = {**vars(self), "measures": [asdict(one) for one in self.measures]}
-        return {"format": FORMAT, "version": VERSION, **finite(own)}
+        return {"format": FORMAT, "version": VERSION, **without_nan(own)}
 
 
 _EVALUATION = TypeAdapter(Evaluation)
@@ -207,7 +207,7 @@ def write_rows(rows: Iterable[Mapping[str, Any]], folder: str | Path) -> None:
     `wm report` reads `context`, `action`, `real`, `predicted` (texts), `scores` (numbers by name) and `failure` (why there is no
     prediction) from rows that have them.
     """
-    write_lines(map(finite, rows), Path(folder) / ROWS)
+    write_lines(map(without_nan, rows), Path(folder) / ROWS)
 
 
 def write_lines(rows: Iterable[Any], path: Path) -> None:
@@ -244,12 +244,3 @@ def read_rows(folder: str | Path) -> Iterator[dict[str, Any]]:
         if not isinstance(record.value, dict):
             raise UserError(f"{path}:{record.row + 1}: damaged")
         yield record.value
-
-
-def finite(value: Any) -> Any:
-    """Replace numbers that are not finite by None, inside mappings and lists, too."""
-    if isinstance(value, Mapping):
-        return {key: finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from wm_plugin.errors import UserError
-from wm_plugin.lab.evaluation.measures import finite
 from wm_plugin.lab.report import cards, compared, measured, played, training
 from wm_plugin.lab.report.arms import Arm, arm_of, arms, without_seed
 from wm_plugin.lab.report.chart import COLOURS, value_label
@@ -15,6 +14,7 @@ from wm_plugin.lab.report.compared import Compared
 from wm_plugin.lab.report.document import Report, Sample, Section, Table
 from wm_plugin.lab.report.played import Played
 from wm_plugin.lab.report.sources import Measured, Rollouts, Sources, below, matches, names
+from wm_plugin.untrusted import without_nan
 
 
 @dataclass(frozen=True)
@@ -269,7 +269,11 @@ def figures_of(rollouts: Sequence[Played]) -> list[tuple[str, Any]]:
     return [
         (
             one.name,
-            {"evaluation": played.evaluation_name(one.split), "files": one.places, **finite(one.summary.as_dict())},
+            {
+                "evaluation": played.evaluation_name(one.split),
+                "files": one.places,
+                **without_nan(one.summary.as_dict()),
+            },
         )
         for one in rollouts
     ]

@@ -15,12 +15,13 @@ from wm_plugin.data.summary import Summary
 from wm_plugin.data.summary_page import rows as rows_of
 from wm_plugin.data.transitions import identity
 from wm_plugin.data.turn_texts import action_text
-from wm_plugin.lab.evaluation.measures import Evaluation, Key, Measure, Sums, finite
+from wm_plugin.lab.evaluation.measures import Evaluation, Key, Measure, Sums
 from wm_plugin.lab.report.chart import Curve, Intervals, Series, Value
 from wm_plugin.lab.report.document import Sample, Section, Table
 from wm_plugin.lab.report.sources import Measured, Rollouts
 from wm_plugin.runtime.page import cut, short
 from wm_plugin.tokens.view import Token
+from wm_plugin.untrusted import without_nan
 
 _MOST = 20_000  # rollouts of a file
 _REASONS = 3  # why rows are left out
@@ -100,7 +101,7 @@ class _Outcomes:
     def evaluation(self, subject: str, split: str) -> Evaluation:
         """Measure success and reward of the rollouts that have one, and turns. A reward may be larger than any float."""
         measured = Sums({key: sums for key, sums in self.sums.of.items() if sums}).measures()
-        measures = [Measure(**finite(vars(m))) for m in measured]
+        measures = [Measure(**without_nan(vars(m))) for m in measured]
         data = f"{self.rollouts:,} rollouts of {len(self.tasks):,} tasks"
         unknown = {"success is not known": self.unknown} if self.unknown else {}
         return Evaluation(evaluation_name(split), subject, data, measures=measures, failures=unknown)

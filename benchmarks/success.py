@@ -85,7 +85,7 @@ def comparisons() -> Iterator[Comparison]:
             [one["held_out"][policy][level]["success"] for one in wmact]
             for policy in ("start", "+ anneal", "+ ECHO, 0.05")
         ]
-        yield Comparison(f"WMAct, {level} mazes", "wmact.md#what-a-tiny-model-shows", *by_policy)
+        yield Comparison(f"WMAct, {level} mazes (b)", "wmact.md#what-a-tiny-model-shows", *by_policy)
 
 
 def counted() -> dict[str, int]:

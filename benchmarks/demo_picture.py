@@ -92,9 +92,12 @@ def table(records: Sequence[dict[str, Any]]) -> str:
             f"A policy of 0.11M parameters in a grid world, GRPO on TRL, coefficient .05, {seeds} declared before the runs;",
             f"{first['boards']} held-out boards for success, {first['boards'] // 2} walks for predictions, "
             f"{first['ahead_boards']} boards for look-ahead: each turn, the policy imagines",
-            "episodes with its own predictions of what follows, and takes the move after which they do best. Differences have 95% intervals",
-            f"over seeds ([every seed](benchmarks/results/demo.md)). RL's own gain in task success is {gain} ({called.partition(' (')[0]}).",
-            "The coin ignores the policy, so its row is one draw. An earlier plan with other seeds was dropped after its first, whose warm",
+            "episodes with its own predictions of what follows, and takes the move after which they do best. Differences "
+            "have 95% intervals",
+            f"over seeds ([every seed](benchmarks/results/demo.md)). RL's own gain in task success is {gain} "
+            f"({called.partition(' (')[0]}).",
+            "The coin ignores the policy, so its row is one draw. An earlier plan with other seeds was dropped after its "
+            "first, whose warm",
             "start had failed; the same page has it.",
         ]
     )

@@ -14,7 +14,7 @@ SCHEDULE = ("wm.schedule=linear", "wm.schedule_steps=4", "wm.end_coeff=0.2")
 BUDGET = ("wm.max_turns=null", "wm.turn_budget={start: 4, every: 10}")
 SAVE = ("trainer.save_freq=1", "trainer.resume_mode=auto", "trainer.total_training_steps=4")
 
-# An environment of a user's own, on the PYTHONPATH of the run. A step has 64 episodes.
+# Environments of a user's own, on the PYTHONPATH of the run. A step has 64 episodes.
 FAILING = '''
 from wm_plugin.worlds.grid import GridEnvironment
 
@@ -29,6 +29,14 @@ class Sometimes(GridEnvironment):
         if index % 2 if Sometimes.started <= 64 else Sometimes.started % 64:
             raise ConnectionError("the world is down")
         return super().reset(**columns)
+
+
+class Leaves(GridEnvironment):
+    """Its episodes begin, and are lost in play."""
+
+    @property
+    def metrics(self):
+        return super().metrics | {"lost": 1}
 '''
 
 ECHO_KEYS = {
@@ -105,3 +113,12 @@ def test_groups_lost_to_failing_environments(folder):
     assert run.code != 0
     assert "63 of 64 trajectories failed in the agent loop" in run.output
     assert "fix the environment, or allow more with wm.max_lost" in run.output
+
+
+def test_episodes_lost_in_play_stop_the_run_before_it_trains(folder):
+    (folder / "worlds.py").write_text(FAILING)
+    run = run_recipe("echo_grpo_tiny", folder, "wm.environment=worlds:Leaves", environment={"PYTHONPATH": str(folder)})
+    assert run.code != 0
+    assert "64 of 64 episodes lost their world" in run.output
+    assert "allow more with wm.max_lost" in run.output
+    assert not run.steps

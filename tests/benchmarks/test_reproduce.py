@@ -189,6 +189,17 @@ def test_from_a_question_by_a_pipeline_to_the_page(tmp_path, monkeypatch, capsys
     assert {path: path.stat().st_mtime_ns for path in folder.glob("evaluations/*/*")} == times != {}
 
 
+@pytest.mark.nightly
+@pytest.mark.host
+@pytest.mark.timeout(5400)
+@pytest.mark.parametrize("paper", reproduce.questions())
+def test_a_trial_answers_every_question(paper, tmp_path):
+    pytest.importorskip("trl")
+    assert reproduce.main([paper, "--quick", "--work", str(tmp_path)]) == 0
+    found = json.loads((tmp_path / "quick" / "reproduce.json").read_text())
+    assert found.keys() == {name for name in DECLARED if name.startswith(f"{paper}: ")}
+
+
 def test_an_unknown_question_is_named():
     with pytest.raises(UserError, match="echo has no question 'loger'; it has forgetting"):
         reproduce.main(["echo", "--only", "loger"])

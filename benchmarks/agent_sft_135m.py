@@ -25,6 +25,7 @@ SFT success is judged by the rule.)
 import argparse
 import json
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -51,8 +52,13 @@ QUICK = {"demonstrations": 12, "held_out": 2, "sft_steps": 1, "rl_steps": 1, "ep
 METRICS = ("env_nll", "random_nll", "agent_nll", "success", "perplexity")
 SFT = {"stock": 0.0, "term": 1.0, "0.1": 0.1}
 RL = {"stock, RL at 0": ("stock", 0.0), "term, RL at 0": ("term", 0.0), "term, RL at 1": ("term", 1.0)}
-# glibc gives large tensors back after each use; to get their pages again is a fourth of a step on a CPU
-ENVIRONMENT = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "100000000000"}
+ENVIRONMENT = {
+    # glibc gives large tensors back after each use; to get their pages again is a fourth of a step on a CPU
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": "100000000000",
+    # recipes call `python`: this one
+    "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+}
 
 
 class Runs:
@@ -72,9 +78,11 @@ class Runs:
     def run(self, made: Path, *command: str) -> None:
         if not made.exists():
             with (self.folder / "log.txt").open("a") as log:
-                subprocess.run(
-                    command, cwd=self.folder, env={**os.environ, **ENVIRONMENT}, check=True, stdout=log, stderr=log
+                done = subprocess.run(
+                    command, cwd=self.folder, env={**os.environ, **ENVIRONMENT}, stdout=log, stderr=log
                 )
+            if done.returncode:
+                sys.exit(f"`{shlex.join(command)}` ended with {done.returncode}; its output is in {log.name}")
 
     def wm(self, made: Path, *arguments: str) -> None:
         self.run(made, sys.executable, "-m", "wm_plugin", *arguments, "--out", str(made))

@@ -48,7 +48,7 @@ from wm_plugin.lab.evaluation.one_step import evaluate
 ROOT = Path(__file__).parents[1]
 RESULTS = Path(__file__).parent / "results" / "agent_sft_135m.json"
 SETTINGS = {"demonstrations": 400, "held_out": 32, "sft_steps": 20, "rl_steps": 4, "episodes": 8, "text_tokens": 4096}
-QUICK = {"demonstrations": 12, "held_out": 2, "sft_steps": 1, "rl_steps": 1, "episodes": 4, "text_tokens": 256}
+QUICK = {"demonstrations": 12, "held_out": 2, "sft_steps": 1, "rl_steps": 1, "episodes": 8, "text_tokens": 256}
 METRICS = ("env_nll", "random_nll", "agent_nll", "success", "perplexity")
 SFT = {"stock": 0.0, "term": 1.0, "0.1": 0.1}
 RL = {"stock, RL at 0": ("stock", 0.0), "term, RL at 0": ("term", 0.0), "term, RL at 1": ("term", 1.0)}

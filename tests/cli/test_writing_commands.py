@@ -244,10 +244,8 @@ def started(*words: str) -> Iterator[subprocess.Popen[str]]:
         for _ in range(12000):
             file.write(text)
     before = sorted(os.listdir())
-    # Python's tracker of semaphores warns where the interrupt comes between the making of one and its registration
-    quiet = [sys.executable, "-W", "ignore:resource_tracker:UserWarning", "-c", PROGRAM]
-    arguments = ["data", "convert", "rows.jsonl", "--out", "x.jsonl", *words]
-    process = subprocess.Popen([*quiet, *arguments], stdout=-1, stderr=-1, text=True, start_new_session=True)
+    command = [sys.executable, "-c", PROGRAM, "data", "convert", "rows.jsonl", "--out", "x.jsonl", *words]
+    process = subprocess.Popen(command, stdout=-1, stderr=-1, text=True, start_new_session=True)
     assert process.stderr.readline() == "ready\n"
     while sorted(os.listdir()) == before:  # until its unfinished file is there
         assert process.poll() is None

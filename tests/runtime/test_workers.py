@@ -1,12 +1,15 @@
 """Processes and threads whose tasks die, hang and fail."""
 
+import os
+import sys
 import threading
+from multiprocessing import resource_tracker
 
 import pytest
 
 from support.workers import bad_start, start
 from wm_plugin.errors import UserError
-from wm_plugin.runtime.workers import Lost, Processes, Threads
+from wm_plugin.runtime.workers import Lost, Processes, Threads, uninterrupted
 
 
 def test_results_come_in_the_order_of_the_tasks():
@@ -17,6 +20,18 @@ def test_results_come_in_the_order_of_the_tasks():
         assert workers.map([5]) == [105]  # the same processes go on
     finally:
         workers.close()
+
+
+def test_a_start_leaves_the_environment_alone(monkeypatch):
+    """A process that another thread starts while the environment changes may fail with code 255."""
+    before, options, seen = dict(os.environ), list(sys.warnoptions), []
+    monkeypatch.setattr(
+        resource_tracker, "ensure_running", lambda: seen.append((dict(os.environ), list(sys.warnoptions)))
+    )
+    with uninterrupted():
+        pass
+    assert seen == [(before, [*options, "ignore:resource_tracker:UserWarning"])]
+    assert sys.warnoptions == options
 
 
 def test_a_dead_and_a_hung_process_cost_their_task_and_no_other():

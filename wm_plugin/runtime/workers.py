@@ -5,8 +5,8 @@ A process that hangs is killed. A thread cannot be killed: it is abandoned, and 
 
 import contextlib
 import multiprocessing
-import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -49,21 +49,15 @@ def uninterrupted() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-_tracking = threading.Lock()
-
-
 def _track() -> None:
     """Start Python's tracker of semaphores, which removes those of a killed run, without its warning that there were some."""
-    with _tracking:
-        before = os.environ.get("PYTHONWARNINGS")
-        os.environ["PYTHONWARNINGS"] = ",".join(filter(None, [before, "ignore:resource_tracker:UserWarning"]))
-        try:
-            resource_tracker.ensure_running()
-        finally:
-            if before is None:
-                del os.environ["PYTHONWARNINGS"]
-            else:
-                os.environ["PYTHONWARNINGS"] = before
+    # not by PYTHONWARNINGS: a process that another thread starts while the environment changes may fail with code 255
+    quiet = "ignore:resource_tracker:UserWarning"
+    sys.warnoptions.append(quiet)
+    try:
+        resource_tracker.ensure_running()
+    finally:
+        sys.warnoptions.remove(quiet)
 
 
 class Threads:

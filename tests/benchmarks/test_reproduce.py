@@ -11,7 +11,7 @@ import stamps
 from wm_plugin.errors import UserError
 from wm_plugin.lab.pipelines.expand import expand
 from wm_plugin.lab.pipelines.file import read
-from wm_plugin.lab.pipelines.shipped import find
+from wm_plugin.lab.pipelines.shipped import find, shipped
 
 DECLARED = {f"{paper}: {name}": asked for paper, of in reproduce.questions().items() for name, asked in of.items()}
 
@@ -198,6 +198,24 @@ def test_a_trial_answers_every_question(paper, tmp_path):
     assert reproduce.main([paper, "--quick", "--work", str(tmp_path)]) == 0
     found = json.loads((tmp_path / "quick" / "reproduce.json").read_text())
     assert found.keys() == {name for name in DECLARED if name.startswith(f"{paper}: ")}
+
+
+def test_every_tiny_pipeline_and_arm_is_run_by_a_trial():
+    """But what nightly tests of `tests/on_trl/test_pipelines.py` run."""
+    tried = {asked.pipeline: set() for asked in DECLARED.values()}
+    for asked in DECLARED.values():
+        settings = read(find(asked.pipeline)).settings | asked.settings | asked.quick
+        tried[asked.pipeline].update(arms_of(settings))
+    tiny = {name: arms_of(read(path).settings) for name, path in shipped().items() if name.endswith("_tiny")}
+    assert tiny.keys() - tried.keys() == {"consistency_tiny"}
+    assert {name: arms - tried[name] for name, arms in tiny.items() if arms - tried.get(name, arms)} == {
+        "sim_rl_tiny": {"mixed"}
+    }
+
+
+def arms_of(settings):
+    arms = settings.get("arms", ())
+    return set(arms.split(",") if isinstance(arms, str) else arms)
 
 
 def test_an_unknown_question_is_named():

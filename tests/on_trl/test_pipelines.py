@@ -117,7 +117,7 @@ def test_the_arm_mixed_runs_to_its_table(tmp_path):
     process = run(tmp_path, *less, name="sim_rl_tiny")
     _, errors = process.communicate()
     assert process.returncode == 0, errors[-3000:]
-    assert {row["arm"] for row in compared(tmp_path)["rows"]} == {"real", "mixed"}
+    assert {row["arm"] for row in compared(tmp_path)["rows"]} == {"start", "real", "mixed"}
 
 
 @pytest.mark.nightly

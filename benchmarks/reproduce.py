@@ -5,7 +5,7 @@ benchmarks/results/reproduce.json and, from it, reproduce.md. WMAct's ablation i
 
     python benchmarks/reproduce.py echo                              # all its questions; hours
     python benchmarks/reproduce.py echo --only forgetting --host verl
-    python benchmarks/reproduce.py word2world --quick                # a trial in minutes; its table is no evidence
+    python benchmarks/reproduce.py word2world --only agents --quick  # a trial in minutes; its table is no evidence
     python benchmarks/reproduce.py echo --list                       # the questions, and no run
 """
 

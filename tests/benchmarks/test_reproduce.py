@@ -198,10 +198,13 @@ def test_a_trial_answers_every_question(paper, tmp_path):
     assert reproduce.main([paper, "--quick", "--work", str(tmp_path)]) == 0
     found = json.loads((tmp_path / "quick" / "reproduce.json").read_text())
     assert found.keys() == {name for name in DECLARED if name.startswith(f"{paper}: ")}
+    for table in tmp_path.glob("quick/verify_shop_tiny_*/table.json"):
+        for row in json.loads(table.read_text())["rows"]:
+            assert (row["checks"] > 0) == (row["adviser"] != "none")
 
 
 def test_every_tiny_pipeline_and_arm_is_run_by_a_trial():
-    """But what nightly tests of `tests/on_trl/test_pipelines.py` run."""
+    """Nightly tests of `tests/on_trl/test_pipelines.py` run the rest."""
     tried = {asked.pipeline: set() for asked in DECLARED.values()}
     for asked in DECLARED.values():
         settings = read(find(asked.pipeline)).settings | asked.settings | asked.quick

@@ -111,7 +111,7 @@ def test_a_tiny_pipeline_measures_the_same_with_a_kill_and_without(tmp_path):
 @pytest.mark.nightly
 @pytest.mark.timeout(3600)
 def test_the_arm_mixed_runs_to_its_table(tmp_path):
-    """All else that tiny pipelines run, `tests/benchmarks/test_reproduce.py` runs as trials."""
+    """`tests/benchmarks/test_reproduce.py` runs the other arms, and the other pipelines, as trials."""
     # a run stops where most episodes lose their world: this world model has learnt to end one
     less = ("seeds=0", "steps=1", "wm_steps=200", "boards=16", "episodes=400", "arms=real,mixed")
     process = run(tmp_path, *less, name="sim_rl_tiny")

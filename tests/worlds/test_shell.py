@@ -18,8 +18,8 @@ from wm_plugin.worlds.kit.shell import HOME, MAX_COMMAND, Entry, Limits, LostErr
 
 pytestmark = [pytest.mark.system, needs_shell]
 QUICK = Limits(seconds=0.3)
-# little memory, which is filled in a second, and much time for a machine that does other things, too; what is last in a
-# subshell takes its place and frees its memory, and so `sleep` is not last
+# little memory, which is filled in a second, and much time for a machine that does other things, too. Bash replaces a subshell
+# by its last command, which frees the memory: `sleep` must not be last
 LIMITS_OF = {"time": QUICK, "memory": Limits(memory=1 << 28, seconds=60)}
 FILES = {
     "a.txt": "one\n",
